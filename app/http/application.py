@@ -36,7 +36,7 @@ from app.http import (
     signed,
     tasks,
 )
-from app.http.dependencies import FacesDep, principal
+from app.http.dependencies import FacesDep, Insider, principal
 from app.http.describing import Api
 from app.http.middleware import Bearer, Bounded, Observe
 from app.http.told import HTTP, Told
@@ -155,11 +155,11 @@ COUNTED_MAX = 10_000
 
 
 @router.get("/metrics", summary="Figures for Prometheus", response_class=Response)
-async def metrics(request: Request, faces: FacesDep) -> Response:
+async def metrics(who: Insider, faces: FacesDep) -> Response:
     """Counters of this process about the token's tenant, and counts of it: up to 10,000 rows of each kind, and the
-    statuses and waits of its newest 10,000 runs. Needs any valid token.
+    statuses and waits of its newest 10,000 runs. Needs any valid token but that of an agent.
     """
-    tenant = principal(request).tenant
+    tenant = who.tenant
     async with faces.database.transaction(tenant) as connection:
         queues = await queue_reads.queues(connection, tenant, COUNTED_MAX)
         counted = await read_models.run_counts(connection, tenant, COUNTED_MAX)

@@ -80,6 +80,8 @@ Talker: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR
 # Who says who decides for somebody: whoever decides, for themselves, and an admin.
 Delegator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
+# Everybody but agents, who see their own actions alone.
+Insider: TypeAlias = Annotated[Principal, Depends(allow(*(role for role in Role if role is not Role.AGENT)))]
 Agent: TypeAlias = Annotated[Principal, Depends(allow(Role.AGENT))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]
 

@@ -257,10 +257,11 @@ async def test_bad_requests_are_refused_and_start_nothing(installation: Any, bot
 
 
 async def test_the_role_is_for_service_accounts_alone(installation: Any, bot: httpx.AsyncClient) -> None:
+    database = installation.app.faces.database
     for roles, subject in (((Role.AGENT,), "ann"), ((Role.AGENT, Role.TRIGGER), "bot")):
         with pytest.raises(InputError):
-            await installation.token(*roles, subject=subject)
-    for path in ("/v1/runs", "/v1/approvals", "/v1/audit"):
+            await access.create_token(database, "default", subject, frozenset(roles), None, TESTER)
+    for path in ("/v1/runs", "/v1/approvals", "/v1/audit", "/metrics"):
         assert (await bot.get(path)).status_code == 403
 
 
