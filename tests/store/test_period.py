@@ -22,6 +22,7 @@ from app.settings import load_settings
 from connectors.port import Connectors
 from connectors.servicenow.client import BasicAuth, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
+from core.canonical import canonical_bytes
 from core.errors import InputError
 from evidence.log import periods, tree
 from evidence.log.notes import Kind, NoteKey
@@ -100,7 +101,7 @@ ALTERED: dict[str, tuple[Callable[[dict[str, bytes]], dict[str, bytes]], str]] =
         "is not the one",
     ),
     "another sample": (
-        lambda files: {**files, periods.SAMPLE: files[periods.SAMPLE].replace(b'"s"', b'"t"')},
+        lambda files: {**files, periods.SAMPLE: canonical_bytes(json.loads(files[periods.SAMPLE]) | {"runs": ["r"]})},
         "not the one that its seed draws",
     ),
 }
