@@ -10,19 +10,16 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from uuid import UUID
 
-import structlog
-
 from core.db import Database
-from core.errors import TransportError
+from core.outage import report
 from runtime.store import actions
 from runtime.store.commits import MESSAGES_CHANNEL
-
-log = structlog.get_logger(__name__)
 
 # Wakes that come closer together than this share a read.
 TOGETHER_SECONDS = 0.02
 # Nobody is woken for so long: then see if anybody waits still.
 LISTENING_SECONDS = 1.0
+RECONNECT_SECONDS = 1.0
 
 
 @dataclass
@@ -69,9 +66,9 @@ class Waiting:
             try:
                 async with self.database.listening((MESSAGES_CHANNEL,), lambda *_: self._woken.set()) as lost:
                     await self._look_while_wanted(lost)
-            except (OSError, TransportError) as error:
-                log.warning("nobody listens for those who wait", error=str(error))
-                await asyncio.sleep(1)
+            except Exception as error:  # whatever it was, the next turn begins anew, and nobody waits longer than asked
+                report("nobody listens for those who wait", error)
+                await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _look_while_wanted(self, lost: asyncio.Future[None]) -> None:
         self._woken.set()

@@ -22,7 +22,7 @@ from approvals.model import ApprovalKind, ApprovalStatus
 from connectors.disclosure import secret_names
 from connectors.proposal import build_action
 from core.budgets import LIMITS, Limit, OverLimit
-from core.canonical import Json, JsonObject, canonical_bytes, digest
+from core.canonical import Json, JsonObject, digest
 from core.db import Connection
 from core.errors import ConsistencyError, InputError, NotFoundError
 from core.identity import Role
@@ -179,7 +179,6 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
         raise InputError(
             f"is set by the declaration of {operation.name}", where=f"input.{fixed[0]}", remedy="Leave it out."
         )
-    canonical_bytes(wanted.input)
     if secret := secret_names(operation.input_schema, wanted.input):
         words = f"{operation.name} takes it as a secret, which no run's input may hold"
         raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")

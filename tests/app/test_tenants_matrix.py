@@ -339,7 +339,7 @@ LOGGERS = {
     "installation": {"app/storage.py", "app/processes.py", "app/http/connections.py", "app/http/server.py"}
     | {"runtime/queue/sqs.py", "runtime/work/worker.py", "runtime/keep/sweeper.py", "runtime/keep/scheduler.py"}
     | {"runtime/keep/witnessing.py", "approvals/slack/sockets.py", "app/demo/world.py", "app/logs.py"}
-    | {"app/otlp.py", "app/telemetry.py", "app/waiting.py"},
+    | {"app/otlp.py", "app/telemetry.py"},
 }
 
 
