@@ -35,7 +35,7 @@ class Earlier(NamedTuple):
 
 
 class Used(NamedTuple):
-    """The actions of an account that were asked for in the last minute, and those that people are asked about now."""
+    """The actions of an account that were asked for in the last minute, and those that are not over."""
 
     lately: int
     asking: int
