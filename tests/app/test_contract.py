@@ -76,9 +76,14 @@ def test_the_contract_over_http_is_the_published_one(clean_environment: pytest.M
             said = {name: each for name, each in said.items() if (name, each) not in _USUAL}
             found[f"{method.upper()} {path}"] = {**said, "answers": answers}
     for name, model in schema["components"]["schemas"].items():
-        members = {each: _line(item) for each, item in model.get("properties", {}).items()}
-        rest = {each: item for each, item in model.items() if each != "properties"}
-        found[name] = {**members, "": _line(rest)}
+        needed = model.get("required", ())
+        members = {
+            f"{each}{' (needed)' if each in needed else ''}": _line(item)
+            for each, item in model.get("properties", {}).items()
+        }
+        assert {*needed} <= model.get("properties", {}).keys(), name
+        rest = _line({each: item for each, item in model.items() if each not in ("properties", "required")})
+        found[name] = members | ({} if rest == "object" else {"": rest})
     matches_golden("http", found)
 
 
