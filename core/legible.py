@@ -185,7 +185,10 @@ def _styled(character: str) -> bool:
 
 
 def _of_digits(text: str) -> Iterator[int]:
-    """Yield digits of another system, unless letters of their script stand with them, and none of ours in the word."""
+    """Yield the places of digits of another script, such as Arabic ones, that a reader could take for ASCII digits.
+
+    They do so unless the text has letters of that script, and the word has no ASCII character.
+    """
     scripts = {script_of(character) for character in set(text)}
     for word in _WORD.finditer(text):
         ours = any(character.isascii() for character in word[0])

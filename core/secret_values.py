@@ -66,7 +66,7 @@ class Target(Struct, frozen=True):
         return cls(match["host"].strip("[]").lower(), port, match["account"])
 
     def covers(self, other: Target) -> bool:
-        """True if what goes to the other may hold the secret."""
+        """True if a request to ``other`` may hold a secret that is declared for this target."""
         return (self.host, self.port) == (other.host, other.port) and self.account in (None, other.account)
 
     def __str__(self) -> str:

@@ -211,7 +211,7 @@ class BpmnConnector(NothingBefore):
         started = items(answer).get("id")
         if not isinstance(started, str):
             return InDoubt("the BPMN engine answered the start of a process without its id")
-        # A process under another key would never report to this wait, and is none that was asked for.
+        # A process under another key is not the one that was asked for, and its end would never reach this wait.
         back = compare({"business_key": key}, _named(answer, business_key="businessKey"))
         return (
             Done({"process_instance_id": started}, started, altered=back.altered) if back.altered else Parked(started)

@@ -33,7 +33,7 @@ class LabelReader:
         self._kept: dict[tuple[str, ...], tuple[float, Mapping[str, str]]] = {}
 
     async def of(self, table: str, before: JsonObject, after: JsonObject) -> dict[str, Labels]:
-        """The labels of the fields that would be written; of those that are known in time."""
+        """The labels of the fields that would be written. A field whose label does not arrive in time is left out."""
         names = tuple(sorted(name for name in after if _NAME.fullmatch(name)))
         found: dict[str, Labels] = {}
         try:

@@ -143,8 +143,8 @@ class SlackConnector(NothingBefore):
 def _posted(call: Call, message: object, channel: str, ts: str) -> Done:
     """The outcome of a post, whose message is compared with what was asked, as far as Slack shows it.
 
-    A channel may be named by its name, and a message to a person goes to a channel of its own: only two ids of channels
-    can differ.
+    The channel is compared only if both are ids of channels. Otherwise a name or a person was given, and Slack answers
+    with the id that it stands for.
     """
     shown = message if isinstance(message, dict) else {}
     asked: JsonObject = {name: call.input[name] for name in ("text", "thread_ts") if name in call.input}

@@ -77,7 +77,7 @@ class Asked(Struct):
 
     @property
     def answers_count(self) -> bool:
-        """True if whoever answered what was asked about this may decide it all the same."""
+        """True if the terms allow a vote of somebody who has answered a question of the approvers about this."""
         return self.question is not None and Role.ANSWERER in self.question.terms.allow
 
 

@@ -23,7 +23,7 @@ from evidence.opened import OpenedFile, digest_of, pairs_of
 from evidence.signing import PublicKey, open_envelope
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# The records whose members end in ``_disclosure`` are opened, and in which commitments are counted.
+# A member of these records that ends in ``_disclosure`` holds a value that the sidecar opens.
 _RECORDS = ("approvals", "receipts", "attempts")
 _OPENS = "_disclosure"
 

@@ -201,7 +201,7 @@ def _unproven(request: ListVote, first: StoredApproval, found: Sequence[StoredAp
 def _answers(request: ListVote, found: Sequence[StoredApproval]) -> list[tuple[StoredApproval, Choice]]:
     """The answer to each question, approvals first: what is rejected may end the run.
 
-    What people have decided already takes no answer, unless nothing else is left or it was chosen by itself.
+    A question that is decided already gets no answer, unless it was chosen, or all questions are decided.
     """
     chosen = request.chosen if request.chosen is not None else {one.approval.id for one in found}
     if not chosen <= {one.approval.id for one in found}:

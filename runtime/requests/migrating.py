@@ -38,7 +38,8 @@ class Move(Struct, frozen=True):
             raise InputError("is the version that they have.", where="to", remedy="Name another one.")
         given = where_of(self.where) if self.where else Where()
         if given.workflow not in (None, self.name) or given.version not in (None, self.since):
-            raise InputError("names other runs.", where="where", remedy="Leave workflow and version out of it.")
+            words = "asks for runs of another workflow or version."
+            raise InputError(words, where="where", remedy="Leave workflow and version out of it.")
         return replace(given, workflow=self.name, version=self.since, going=True)
 
 

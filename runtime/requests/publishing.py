@@ -173,8 +173,8 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
     """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once.
 
-    It takes two of ``POLICY_APPROVERS`` if it changes who that is, or what speaks for one of them: an account, an
-    e-mail, a service account. Otherwise one person could give themselves the second word about a policy.
+    Two of ``POLICY_APPROVERS`` must agree if it changes who belongs to that group, or an account, e-mail or service
+    account of its members. Otherwise one person could approve their own policy in the name of a second one.
     People leave, so it is no error if nobody is left who could decide; the warnings say so.
     """
     content = load_directory(text, file)
@@ -227,7 +227,7 @@ class Unread(Struct, frozen=True):
 
 
 async def unread(connection: Connection, tenant: str, people: Directory) -> list[Unread]:
-    """The open questions that nobody of this directory could decide, its escalation included.
+    """The open questions that nobody of this directory could decide, not even after their escalation.
 
     Questions that ask a Slack group are left out: who is in that is known when somebody votes.
     """

@@ -94,7 +94,7 @@ class Signal(Struct, frozen=True):
 class SignalAnswer(Struct, frozen=True):
     """The answer to a signal. ``repeated`` says that it was known before.
 
-    A ``duplicate`` has no id of its own and says what was said before, while another wait is open: it ended nothing.
+    A ``duplicate`` is a signal without an id that repeats the last one, and another wait is open: it ended no wait.
     """
 
     code: SignalCode

@@ -81,7 +81,7 @@ async def read_by(
         "door": door,
         **{name: str(one) for name, one in named.items() if one is not None},
     }
-    # A line is canonical, so that it begins with these members, and its time stands right behind them.
+    # The members of a canonical line are sorted: it begins with these, and ``ts`` follows.
     begins = canonical_bytes({"actor": {"id": actor.id, "kind": actor.kind}, "data": data, "step": None})[:-1]
     if not await connection.fetchval(_TOLD, tenant, begins + b',"ts":"'):
         await record(connection, tenant, EventType.EVIDENCE_READ, actor, data)

@@ -355,8 +355,8 @@ def stated_contributors(asked: ApprovalRow | ApprovalRequested) -> tuple[Contrib
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
     """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
 
-    Whoever has gone on with the run since then, or has tried the step again, has asked for it again, so their own vote
-    carries nothing any more. Nor does that of whoever answered what was asked about it.
+    Whoever has retried the run or the step since then has asked for it again, so they do not decide it. Whoever has
+    answered a question of the approvers about it does not decide it either.
     """
     shaped, again = [*stated_contributors(asked)], tried_by(run.state, asked.step_key)
     again = [*again, *told_by(run.state, asked.step_key)]

@@ -24,7 +24,7 @@ def of_call(run: Run, family: Family | None, run_id: UUID, key: str) -> list[Jso
 
 
 def since_begun(run: Run, family: Family | None, key: str) -> int:
-    """The number of failures of the same call since people had one of these runs begin anew last."""
+    """The number of failures of this call, counted from the last time that people began one of these runs anew."""
     own = run.failures.get(key, []) if key else []
     if family is None or not key:
         return sum(one["again"] == run.begun_anew for one in own)

@@ -70,7 +70,7 @@ class RecordedEvent(Struct, frozen=True):
 
 
 def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[str, Json]) -> list[Json]:
-    """The ``[path, commitment]`` of all private values of an event. ``line`` is its line before anything is added."""
+    """The ``[path, commitment]`` of all private values of an event. ``line`` is its line without commitments."""
     event = sha256(plain_bytes(line)).hexdigest()
     paths: JsonObject = {}
     for name, value in values.items():

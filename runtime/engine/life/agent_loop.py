@@ -103,7 +103,10 @@ def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], ke
 
 
 def take_apart(draft: Closing, key: str, output: Json) -> None:
-    """Tell what this turn's answer is taken apart into. A crash before the append leaves a turn without an answer."""
+    """Record the message and the calls that the model's answer of this turn holds.
+
+    A crash before the append leaves a turn without an answer.
+    """
     agent_key = StepKey.of(key).agent
     node, agent = draft.graph.leaf(agent_key), draft.run.state.agents.get(agent_key)
     if isinstance(node, AgentNode) and agent is not None and agent.stage is Stage.ASKED:
