@@ -36,7 +36,7 @@ class Part(BaseModel):
     LATER: ClassVar[frozenset[str]] = frozenset()
 
     def spoken(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """The keys without those of ``LATER`` that are empty."""
+        """The keys that are written: those of ``LATER`` only if they have a value."""
         return {name: value for name, value in facts.items() if name not in self.LATER or value not in (None, {})}
 
 

@@ -97,7 +97,7 @@ def lint(syntax: Syntax, unchecked: Syntax, limits: Limits, declared: Collection
         raise ExpressionError(f"the loop variable {shadowed[0]!r} hides a declared one", remedy="Rename it.")
 
 
-# Calls that read one member of a value: by an index, and if there is one.
+# Calls that read one member of a value: ``a[b]``, ``a[?b]`` and ``a.?b``.
 _MEMBER_CALLS = frozenset({"_[_]", "_[?_]", "_?._"})
 
 

@@ -13,8 +13,8 @@ from core.globs import Glob
 from policy.facts import OperationFacts
 from policy.model import AppliesDocument, PolicyDocument
 
-# The steps that call no operation of a connector, by the names under which a policy lets them come before a gate. What
-# an agent or another run would do is not said by its own name, so these never come before one.
+# Steps that call no operation of a connector. By these names a policy lets them come before a gate. Agents and child
+# workflows are not among them: their names do not tell what they would do.
 OWN = ("approve", "set", "task", "wait.signal", "wait.timer")
 
 

@@ -72,12 +72,12 @@ Extender: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERAT
 Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR))]
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
 Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
-# Who says what becomes of a held step; the directory says for which of them that is so.
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
+# Those who may end a hold. The directory says whether a person may end this one.
 Steerer: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
-# Who says something about a question; the directory says for which of them that is so.
+# Those who may comment on a question. The directory says whether a person may comment on this one.
 Talker: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER))]
-# Who says who decides for somebody: whoever decides, for themselves, and an admin.
+# Those who may delegate: approvers for themselves, and admins for everybody.
 Delegator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
 # Everybody but agents, who see their own actions alone.

@@ -256,7 +256,7 @@ def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designa
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
         if value is not None:
-            # Neither a share nor the number of a point, nor a part of something else.
+            # A percentage, the number of an item (``2.``) and a part of a date or address are no numbers of their own.
             own = after != "%" and not (one.first and after in (".", ")")) and at not in taken and is_own(tokens, at)
             if own and not one.denied:
                 found.numbers.setdefault(value, set()).add(_span([one]))

@@ -182,7 +182,7 @@ def _thawed(name: str, value: Any, file: str) -> Operation:
 def _servicenow(
     compiler: GraphCompiler, trigger: ServiceNowTrigger | None, reference: Template
 ) -> ServiceNowStart | None:
-    """The trigger. If it looks at the runs of a reference, the event alone must give the reference: no run exists yet."""
+    """The trigger. If it looks at the runs of a reference, the event alone must give it: no run exists by then."""
     if trigger is None:
         return None
     scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})

@@ -109,7 +109,7 @@ class LogSigner(Struct):
         first = grown.size // tiles.WIDTH * tiles.WIDTH
         bodies = list[bytes]()
         async with self.database.connection() as connection:
-            # Whatever is committed by now is signed, also if no keeper has given it its place yet.
+            # Committed leaves without a place get theirs now, so that the checkpoint covers them too.
             await logs.order(connection, tenant)
             async for place, leaf in logs.leaves(connection, tenant, first):
                 if place != first + len(bodies) or leaf.tenant != tenant:

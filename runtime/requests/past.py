@@ -34,7 +34,7 @@ class Membership(Struct, frozen=True):
 
 
 class PastDirectory(Struct, frozen=True):
-    """A publication of a directory; ``until`` is that of the next one, None if it is in use.
+    """A publication of a directory; ``until`` is the time of the next one, None if it is in use.
 
     ``source`` and ``members`` are None if the text was not kept (an older release published it).
     """

@@ -74,7 +74,7 @@ def _task(row: Any) -> StoredTask:
         task_id=UUID(wait["wait_id"]),
         title=context["title"],
         description=context["description"],
-        # The properties in their author's order, which the context tells.
+        # JSON in the database does not keep the order of properties; ``fields`` lists them as the author did.
         form={**context["form"], "properties": {name: properties[name] for name in context["fields"]}},
         group=context["group"],
         state=_STATES[wait["status"]],

@@ -167,7 +167,7 @@ class StartRun(Struct, frozen=True):
 
     ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
     ``origins`` say where input and copies came from, if a rule reads that. ``adder`` is the mark of whoever added the
-    step, or what it follows from.
+    step, or a step around it, while the run went on.
     """
 
     step: StepRow

@@ -33,8 +33,8 @@ SLOT_AFTER = timedelta(minutes=1)
 class Admitted(Struct, frozen=True):
     """A question that may be put: under the ``key`` that a rejection would bind, and with what its card has to say.
 
-    ``askers`` are all who have asked for it, the latest first. ``terms`` are those of the question, which nobody who
-    has asked again decides.
+    ``askers`` are all who have asked for it, the latest first. If it was refused before, ``terms`` bar them all from
+    deciding it.
     """
 
     key: str

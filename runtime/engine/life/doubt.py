@@ -217,7 +217,7 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
             since = _span(p.operation).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
-        # It was asked for before a repeat that a person had ordered, or that the target dedupes.
+        # People were asked before the call is repeated: the repeat was a person's order, or the target dedupes it.
         return _again(p, receipt, Found("people approved that it is done again", PEOPLE, given.approval_id))
     if rule is InDoubtRule.IDEMPOTENT and unsendable(p.operation.handler, call_of(p.operation, receipt).input):
         # It would be refused before it leaves, which says nothing about the call that is in doubt.
