@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import orjson
 
 from app import adapters
 from app.faces import version
+from app.published import whole
 from app.settings import Settings
 from app.shown import ENDED
 from connectors.catalog import load_catalog
@@ -21,7 +23,7 @@ from evidence.chain import Actor
 from evidence.container import stated
 from evidence.events import EventType
 from evidence.layout import LEAF, PROOF
-from evidence.log.checkpoints import check_proof
+from evidence.log.checkpoints import Checkpoint, check_proof
 from evidence.log.notes import NoteKey
 from evidence.log.rings import Ring
 from evidence.log.witness import Policy
@@ -85,19 +87,43 @@ def logged(path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) ->
     ``InputError`` if it has not, or too few witnesses have cosigned; ``NotFoundError`` without the files.
     """
     beside = [path.with_name(path.name + end) for end in (LEAF, PROOF)]
-    try:
-        data, leaf, proof = (one.read_bytes() for one in (path, *beside))
-    except OSError as error:
-        raise NotFoundError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    data, leaf, proof = (_read(one) for one in (path, *beside))
     said, claimed = stated(data), orjson.loads(leaf)
-    if any(said[name] != claimed.get(name) for name in ("tenant", "run", "count", "head")):
+    if not _is_of(claimed, said):
         raise InputError("is not the leaf of this bundle", where=str(beside[0]))
     keys = [ring.first, *(one.new for one in ring.rotations)]
     origin = f"{ring.first.name}/{said['tenant']}"
     place, checkpoint, note = check_proof(proof, leaf, [key.renamed(origin) for key in keys])
     ring.opened(note.packed, str(beside[1]))
-    times = Policy(tuple(witnesses), quorum).times(note)
+    return _found(claimed, place, checkpoint, Policy(tuple(witnesses), quorum).times(note))
+
+
+async def logged_in(published: str, path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) -> JsonObject:
+    """Check that the log, as it is published at this place, has the leaf of this bundle. Errors as for ``logged``."""
+    said = stated(_read(path))
+    log, problems = await whole(published, ring, str(said["tenant"]))
+    if problems:
+        raise InputError(f"is not as it was signed: {problems[0]}", where=published, remedy="See `log verify`.")
+    for place, leaf in enumerate(log.leaves):
+        if _is_of(claimed := orjson.loads(leaf), said):
+            return _found(claimed, place, log.checkpoint, Policy(tuple(witnesses), quorum).times(log.note))
+    words = f"has no leaf of this bundle among its {log.checkpoint.size}"
+    raise InputError(words, where=published, remedy="It is older than the bundle, or the bundle is of no run of it.")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise NotFoundError(f"{error.filename} cannot be read: {error.strerror}.") from None
+
+
+def _is_of(leaf: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
+    return all(said[name] == leaf.get(name) for name in ("tenant", "run", "count", "head"))
+
+
+def _found(leaf: Mapping[str, Any], place: int, checkpoint: Checkpoint, times: Mapping[str, int]) -> JsonObject:
     return {
-        "run": said["run"], "kind": claimed["kind"], "ts": claimed["ts"], "log": origin, "index": place,
+        "run": leaf["run"], "kind": leaf["kind"], "ts": leaf["ts"], "log": checkpoint.origin, "index": place,
         "size": checkpoint.size, "cosigned": len(times), "witnesses": dict(sorted(times.items())),
     }  # fmt: skip

@@ -49,6 +49,10 @@ class BlobStore(Protocol):
         """The bytes of exactly that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if their SHA-256
         is not ``blob.sha256``."""
 
+    async def read(self, key: str, most: int) -> bytes:
+        """The bytes that the key holds now. ``NotFoundError`` without any, ``InputError`` if there are
+        more than ``most``."""
+
     async def keys(self, prefix: str) -> list[str]:
         """The keys of all blobs below this prefix, which ends in a slash."""
 
@@ -69,6 +73,13 @@ def check_got(blob: StoredBlob, data: bytes) -> bytes:
     found = sha256_hex(data)
     if found != blob.sha256:
         raise ConsistencyError(f"{blob.uri} holds bytes with SHA-256 {found}, not {blob.sha256}: it was changed")
+    return data
+
+
+def check_read(key: str, data: bytes, most: int) -> bytes:
+    """Return ``data``; ``InputError`` if it is more than ``most``."""
+    if len(data) > most:
+        raise InputError(f"is larger than {most} bytes", where=key)
     return data
 
 

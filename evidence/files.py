@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.canonical import sha256_hex
 from core.errors import ConsistencyError, NotFoundError, TransportError
-from evidence.blobs import StoredBlob, check_got, check_put, key_of, write_new
+from evidence.blobs import StoredBlob, check_got, check_put, check_read, key_of, write_new
 from evidence.log.signer import replace_file
 
 _PREFIX = "file:"
@@ -39,14 +39,19 @@ class FileBlobStore:
 
     async def get(self, blob: StoredBlob) -> bytes:
         """See ``BlobStore.get``."""
-        key = key_of(blob, _PREFIX)
+        return check_got(blob, await self._got(key_of(blob, _PREFIX), -1))
+
+    async def read(self, key: str, most: int) -> bytes:
+        """See ``BlobStore.read``."""
+        return check_read(key, await self._got(key, most + 1), most)
+
+    async def _got(self, key: str, most: int) -> bytes:
         try:
-            data = await asyncio.to_thread(self._read, key)
-        except (FileNotFoundError, NotADirectoryError):
-            raise NotFoundError(f"{blob.uri} is not in the evidence directory") from None
+            return await asyncio.to_thread(self._read, key, most)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise NotFoundError(f"{_PREFIX}{key} is not in the evidence directory") from None
         except OSError as error:
             raise TransportError(f"the evidence file {key} cannot be read: {error.strerror}") from error
-        return check_got(blob, data)
 
     async def keys(self, prefix: str) -> list[str]:
         """See ``BlobStore.keys``."""
@@ -81,9 +86,9 @@ class FileBlobStore:
         _make_directory((self._root / key).parent)
         replace_file(self._root / key, data)
 
-    def _read(self, key: str) -> bytes:
+    def _read(self, key: str, most: int = -1) -> bytes:
         with os.fdopen(os.open(self._root / key, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
-            return file.read()
+            return file.read(most)
 
 
 def _make_directory(path: Path) -> None:

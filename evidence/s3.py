@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from core.canonical import sha256_hex
 from core.errors import ConfigurationError, ConsistencyError, NotFoundError, TransportError
-from evidence.blobs import LockMode, StoredBlob, check_got, check_put, key_of
+from evidence.blobs import LockMode, StoredBlob, check_got, check_put, check_read, key_of
 
 Clock: TypeAlias = Callable[[], datetime]
 
@@ -85,6 +85,11 @@ class S3BlobStore:
         data, _ = await self._fetch(key_of(blob, self._prefix), blob.version_id)
         return check_got(blob, data)
 
+    async def read(self, key: str, most: int) -> bytes:
+        """See ``BlobStore.read``: the newest version."""
+        data, _ = await self._fetch(self._folder + key, None, most + 1)
+        return check_read(key, data, most)
+
     async def keys(self, prefix: str) -> list[str]:
         """See ``BlobStore.keys``."""
 
@@ -129,12 +134,12 @@ class S3BlobStore:
             request["ObjectLockRetainUntilDate"] = self._now() + timedelta(days=self._retention.days)
         return request
 
-    async def _fetch(self, key: str, version_id: str | None) -> tuple[bytes, str | None]:
+    async def _fetch(self, key: str, version_id: str | None, most: int | None = None) -> tuple[bytes, str | None]:
         def download() -> tuple[bytes, str | None]:
             version = {} if version_id is None else {"VersionId": version_id}
             answer = self._client.get_object(Bucket=self._bucket, Key=key, **version)
             with answer["Body"] as body:
-                return body.read(), _version(answer)
+                return body.read(most), _version(answer)
 
         try:
             return await asyncio.to_thread(download)

@@ -141,6 +141,42 @@ def key(
     print_one(told, ring.first.text, as_json=as_json)
 
 
+@log.command("verify")
+async def verify(
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="Where the log is published: https://… or a folder.")],
+    log_key: Annotated[
+        str | None, typer.Option(help="The logs' key that you trust, or its file; our own without it.")
+    ] = None,
+    rotation: Annotated[list[Path] | None, typer.Option(help="A note that ends a key; may be repeated.")] = None,
+    after: Annotated[
+        list[Path] | None, typer.Option(help="A checkpoint that you have kept: the log must begin so; repeat it.")
+    ] = None,
+    witness: Annotated[list[str] | None, typer.Option(help="The key of a witness; may be repeated.")] = None,
+    quorum: Annotated[int, typer.Option(min=0, max=100, help="How many of them have to have cosigned.")] = 0,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read a tenant's log where it is published, whole, and check every file of it. It needs no database.
+
+    Exit 1 names each file that is missing or another, and each kept checkpoint with which the log does not begin.
+    """
+    from app import logbook, published
+    from app.settings import load_settings
+    from evidence.log.notes import NoteKey
+    from evidence.log.witness import Policy
+
+    settings = load_settings()
+    ring, owner = logbook.ring_of(settings, log_key, rotation or ()), tenant or settings.tenant
+    policy = Policy(tuple(NoteKey.parse(text, "--witness") for text in witness or ()), quorum)
+    found, amiss = await published.whole(place, ring, context.name(owner, "--tenant"))
+    told, problems = published.checked(found, amiss, ring, after or (), policy)
+    words = [*problems, f"{told['size']} leaves of {told['log']}, cosigned by {told['cosigned']} witnesses"]
+    words.append("The log is not as it was signed." if problems else f"Its newest leaf is of {told['newest']}.")
+    print_one({**told, "problems": problems}, "\n".join(words), as_json=as_json)
+    if problems:
+        raise typer.Exit(Exit.FAILED)
+
+
 @log.command("rotate")
 def rotate(
     new: Annotated[Path, typer.Argument(metavar="KEY", help="The file of the next key; it is made if it is missing.")],

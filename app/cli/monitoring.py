@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from runtime.requests.reconciling import Row
 
 LogKey = Annotated[str | None, typer.Option(help="The logs' key that you trust, or its file; our own without it.")]
+Place = Annotated[
+    str | None, typer.Option("--log", metavar="PLACE", help="Where the log is published: https://… or a folder.")
+]
 Rotated = Annotated[list[Path] | None, typer.Option("--rotation", help="A note that ends a key; may be repeated.")]
 
 
@@ -29,28 +33,33 @@ async def monitor(
     ] = None,
     log_key: LogKey = None,
     rotation: Rotated = None,
+    place: Place = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="The tenant; COUNTERSEAL_TENANT without it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare a tenant's log, database and bundles with each other and with checkpoints that you have kept.
+    """Compare a tenant's log, database, bundles and the log's copy in the store with each other, and with checkpoints
+    that you have kept. With --log the log is compared as it is published, too.
 
     Exit 1 names each thing that differs. Exit 6: nothing differs, and no signed checkpoint says so: run `log sign`.
     """
     from app import adapters, logbook
-    from runtime.keep.log_storing import CHECKPOINT
+    from app.published import source_of
+    from evidence.log.published import CHECKPOINT
     from runtime.requests.monitoring import Kept
     from runtime.requests.monitoring import monitor as compare
 
     kept = [Kept(str(path), logbook.read(path)) for path in after or ()]
-    async with context.overview(tenant) as (settings, database):
+    async with AsyncExitStack() as stack, context.overview(tenant) as (settings, database):
         owner = tenant or settings.tenant
         ring, published = logbook.ring_of(settings, log_key, rotation or ()), settings.log_path / owner / CHECKPOINT
         kept += [Kept("the signer's folder", logbook.read(published))] if published.exists() else []
         blobs, actor = adapters.blobs_of(settings), context.actor(settings)
-        found = await compare(database, owner, blobs, ring, kept, actor)
+        places = [] if place is None else [await stack.enter_async_context(source_of(place))]
+        found = await compare(database, owner, blobs, ring, kept, actor, places)
     words = [f"{one}" for one in found.problems]
     counts = f"{found.size} leaves, {found.runs} runs, {found.lines} lines of the stream, {found.bundles} bundles"
     signed = "nothing is signed yet" if found.checkpoint is None else f"signed up to leaf {found.checkpoint}"
+    counts += "" if found.stored is None else f", a copy of {found.stored} leaves in the store"
     words.append(f"{counts}; {signed}; compared with {found.compared} checkpoints under the key {ring.first.id.hex()}")
     words.append("The log, the database and the store differ." if found.problems else "They tell the same.")
     print_one(structs.asdict(found), "\n".join(words), as_json=as_json)
@@ -115,17 +124,22 @@ async def _reconciled(
         return await reconciling.reconcile(database, definitions, tenant, given, read, own)
 
 
-def check_period(
+async def check_period(
     folder: Annotated[Path, typer.Argument(help="The folder that `evidence period` has written.")],
     log_key: LogKey = None,
     rotation: Rotated = None,
     after: Annotated[
         list[Path] | None, typer.Option(help="A checkpoint that you have kept: the log must begin so; repeat it.")
     ] = None,
+    published: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Check the evidence of a period, offline: no leaf, run or line of the tenant is missing. Exit 1 if one is."""
+    """Check the evidence of a period, offline: no leaf, run or line of the tenant is missing. Exit 1 if one is.
+
+    With --log the leaves are compared with those that are published, too.
+    """
     from app import logbook
+    from app import published as places
     from app.settings import load_settings
     from evidence.log import periods, tree
 
@@ -138,6 +152,8 @@ def check_period(
         hashes = [tree.leaf_hash(leaf) for leaf in found.leaves[: old.size]]
         if old.origin != found.origin or len(hashes) < old.size or tree.root_of(hashes) != old.root:
             problems.append(f"{path}: the log does not begin with what this checkpoint signed")
+    if published is not None:
+        problems += await places.with_period(published, ring, found)
     told = {"log": found.origin, "leaves": found.size, "runs": found.runs, "lines": found.lines}
     words = [*problems, f"{found.runs} runs and {found.lines} lines by {found.size} leaves of {found.origin}"]
     words.append(f"The newest leaf is of {found.newest}. What happened later is not in the log that was signed.")
@@ -147,21 +163,29 @@ def check_period(
         raise typer.Exit(Exit.FAILED)
 
 
-def logged(
+async def logged(
     path: Annotated[Path, typer.Argument(metavar="BUNDLE", help="A bundle, with the two files beside it.")],
     log_key: LogKey = None,
     rotation: Rotated = None,
     witness: Annotated[list[str] | None, typer.Option(help="The key of a witness; may be repeated.")] = None,
     quorum: Annotated[int, typer.Option(min=0, max=100, help="How many of them have to have cosigned.")] = 0,
+    published: Place = None,
     as_json: Json = False,
 ) -> None:
-    """Check, offline, that the tenant's log has this bundle's leaf. `evidence get --proof` writes the files for it."""
+    """Check, offline, that the tenant's log has this bundle's leaf. `evidence get --proof` writes the files for it.
+
+    With --log the leaf is found in the log as it is published, which is read whole; no files are needed.
+    """
     from app import logbook, sealing
     from app.settings import load_settings
     from evidence.log.notes import NoteKey
 
     keys = [NoteKey.parse(text, "--witness") for text in witness or ()]
-    found = sealing.logged(path, logbook.ring_of(load_settings(), log_key, rotation or ()), keys, quorum)
+    ring = logbook.ring_of(load_settings(), log_key, rotation or ())
+    if published is None:
+        found = sealing.logged(path, ring, keys, quorum)
+    else:
+        found = await sealing.logged_in(published, path, ring, keys, quorum)
     words = f"logged at index {found['index']} of {found['size']} in {found['log']}, {found['kind']} at {found['ts']}"
     print_one(found, f"{words}; cosigned by {found['cosigned']} witnesses", as_json=as_json)
 

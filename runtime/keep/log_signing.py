@@ -17,8 +17,9 @@ from core.errors import ConsistencyError, CountersealError, InputError, Transpor
 from evidence.log import signer, tiles, tree
 from evidence.log.checkpoints import Checkpoint
 from evidence.log.notes import Note, NoteKey, Signs
+from evidence.log.published import CHECKPOINT
 from evidence.log.signer import Grown, Memory, replace_file
-from runtime.keep.log_storing import CHECKPOINT, LogStore
+from runtime.keep.log_storing import LogStore
 from runtime.store import logs
 
 log = structlog.get_logger(__name__)

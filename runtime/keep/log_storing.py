@@ -10,10 +10,8 @@ from core.canonical import sha256_hex
 from evidence.blobs import BlobStore
 from evidence.log import tiles
 from evidence.log.notes import Note
-
-# No tenant's name begins so: no bundle lies below it.
-FOLDER = "_log"
-CHECKPOINT = "checkpoint"
+from evidence.log.published import CHECKPOINT
+from runtime.requests.copies import FOLDER
 
 
 class LogStore(Struct):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -24,10 +24,11 @@ from evidence.chain import Actor, ChainHead
 from evidence.container import stated
 from evidence.events import EventType
 from evidence.log import tree
-from evidence.log.checkpoints import Checkpoint
 from evidence.log.leaves import Leaf, LeafKind
+from evidence.log.published import Source
 from evidence.log.rings import Ring
 from evidence.log.signer import Grown
+from runtime.requests.copies import Copy, Known, StoredLog, inconsistent, look, problems_of
 from runtime.store import audit, logs, streams
 from runtime.store.streams import Stream
 
@@ -44,7 +45,10 @@ class Kept(Struct, frozen=True):
 
 
 class Found(Struct):
-    """The findings of a comparison. ``size`` and ``root`` are the log's, ``checkpoint`` is the newest signed one."""
+    """The findings of a comparison. ``size`` and ``root`` are the log's, ``checkpoint`` is the newest signed one.
+
+    ``stored`` is the size of the log's copy in the store, ``published`` of those that were compared besides.
+    """
 
     tenant: str
     problems: list[str] = field(default_factory=list)
@@ -55,6 +59,8 @@ class Found(Struct):
     bundles: int = 0
     checkpoint: int | None = None
     compared: int = 0
+    stored: int | None = None
+    published: list[int] = field(default_factory=list)
 
 
 class _Log(Struct):
@@ -63,16 +69,26 @@ class _Log(Struct):
     grown: Grown = field(default_factory=Grown)
     of_runs: dict[str, list[Leaf]] = field(default_factory=lambda: defaultdict(list))
     told: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    times: list[datetime] = field(default_factory=list)
+    now: datetime | None = None
 
 
 async def monitor(
-    database: Database, tenant: str, blobs: BlobStore, ring: Ring, kept: Sequence[Kept], actor: Actor
+    database: Database,
+    tenant: str,
+    blobs: BlobStore,
+    ring: Ring,
+    kept: Sequence[Kept],
+    actor: Actor,
+    published: Sequence[Source] = (),
 ) -> Found:
-    """Compare everything. ``kept`` are old checkpoints. The result is an event of the tenant: `doctor` tells it.
+    """Compare everything. ``kept`` are old checkpoints, ``published`` the places where others read the log.
 
-    A crash before the end leaves no event, and nothing was changed.
+    The result is an event of the tenant: `doctor` tells it. A crash before the end leaves no event, and nothing was
+    changed.
     """
-    found = Found(tenant)
+    found, origin, own = Found(tenant), f"{ring.first.name}/{tenant}", StoredLog(blobs, tenant)
+    copies = [await look(own, ring, origin, await own.listed()), *[await look(one, ring, origin) for one in published]]
     async with database.connection() as connection:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             log = await _read_log(connection, tenant, found)
@@ -80,7 +96,9 @@ async def monitor(
             await _runs(connection, tenant, log, found)
             await _stream(connection, tenant, log, found)
             await _bundles(connection, tenant, log, blobs, found)
+            most = await _copies(connection, origin, log, copies, found)
         told: JsonObject = {"problems": len(found.problems), "root": found.root, "size": found.size}
+        told |= {} if most is None else {"stored": most}
         async with connection.transaction():
             await audit.record(connection, tenant, EventType.EVIDENCE_MONITORED, actor, told)
     return found
@@ -93,12 +111,14 @@ async def _read_log(connection: Connection, tenant: str, found: Found) -> _Log:
             found.problems.append(f"the log lacks leaf {len(hashes)}: leaf {place} follows")
             break
         hashes.append(tree.leaf_hash(leaf.bytes))
+        log.times.append(leaf.at)
         _note(log, leaf)
     log.grown.grow(hashes)
     found.size, found.root = log.grown.size, log.grown.root_at(log.grown.size).hex()
     for leaf in await logs.without_place(connection, tenant):
         _note(log, leaf)
     waiting = await logs.unordered(connection, tenant)
+    log.now = waiting.now
     if waiting.since is not None and waiting.now - waiting.since > PATIENCE:
         words = f"{waiting.waiting} leaves have had no place since {waiting.since:%Y-%m-%d %H:%M:%SZ}"
         found.problems.append(f"{words}: no keeper orders them")
@@ -125,21 +145,28 @@ async def _signed(
             found.problems.append(f"{one.where}: {error.message}")
             continue
         found.compared += 1
-        if problem := _inconsistent(checkpoint, origin, log.grown):
+        if problem := inconsistent(checkpoint, origin, log.grown):
             found.problems.append(f"{one.where}: {problem}")
         elif found.checkpoint is None or checkpoint.size > found.checkpoint:
             found.checkpoint = checkpoint.size
 
 
-def _inconsistent(checkpoint: Checkpoint, origin: str, grown: Grown) -> str | None:
-    if checkpoint.origin != origin:
-        return f"it is of the log {checkpoint.origin}, not of {origin}"
-    if checkpoint.size > grown.size:
-        words = f"{checkpoint.size} leaves were signed, and the log has {grown.size}"
-        return f"{words}: its end was cut off, or a backup was restored"
-    if grown.root_at(checkpoint.size) != checkpoint.root:
-        return f"the first {checkpoint.size} leaves are others than those that were signed: it is a second history"
-    return None
+async def _copies(connection: Connection, origin: str, log: _Log, copies: Sequence[Copy], found: Found) -> int | None:
+    """Hold each copy of the log against it. Return the most leaves that the copy in the store has ever had.
+
+    The comparison before told how many it had then. So a copy that was removed, or put back, is noticed.
+    """
+    assert log.now is not None, "the log was read"
+    for copy in copies:
+        found.problems += await problems_of(copy, origin, Known(log.grown, log.times, log.now), PATIENCE)
+    stored, *others = [None if copy.checkpoint is None else copy.checkpoint.size for copy in copies]
+    found.stored, found.published = stored, [size for size in others if size is not None]
+    last = await logs.monitored(connection, found.tenant)
+    before = None if last is None else last["data"].get("stored")
+    if before is not None and (stored or 0) < before:
+        words = f"it had {before} leaves when it was last compared, and has {stored or 'none'}"
+        found.problems.append(f"{copies[0].source.where}: {words}: it was removed, or an old one was put back")
+    return max((size for size in (stored, before) if size is not None), default=None)
 
 
 async def _runs(connection: Connection, tenant: str, log: _Log, found: Found) -> None:
