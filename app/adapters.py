@@ -37,6 +37,7 @@ from core.errors import ConfigurationError, TransportError
 from core.secret_values import Keeper, Secret, SecretError, Value, Vault
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
+from evidence.kms import KmsSigner
 from evidence.s3 import Retention, S3BlobStore
 from runtime.queue.port import DeadLetters, Depth, WorkQueue
 from runtime.queue.postgres import PostgresQueue
@@ -224,6 +225,11 @@ def _aws_client(settings: Settings, service: str) -> Any:
     except (BotoCoreError, ValueError) as error:
         remedy = "Set COUNTERSEAL_AWS_REGION, and credentials where AWS's clients look for them."
         raise ConfigurationError(f"{service} cannot be used: {error}.", remedy=remedy) from None
+
+
+def kms_signer_of(settings: Settings, key: str) -> KmsSigner:
+    """The signer with this key of AWS KMS. Errors as for ``KmsSigner.load``."""
+    return KmsSigner.load(_aws_client(settings, "kms"), key)
 
 
 async def check_bucket(settings: Settings) -> None:

@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from app.settings import Settings
-from core.errors import ConfigurationError, InputError
+from core.errors import ConfigurationError, ConsistencyError, InputError
+from evidence.blobs import write_new
 from evidence.log.notes import Kind, NoteKey
+from evidence.log.published import CHECKPOINT
 from evidence.log.rings import Ring, Rotation
+from evidence.log.rings import rotate as end
 from evidence.log.signer import Memory
-from evidence.signing import FileSigner
+from evidence.signing import FileSigner, Signer
 
 _FILE_BYTES_MAX = 1024 * 1024
+_KMS = "aws-kms:"
 
 
-def note_key(settings: Settings, signer: FileSigner) -> NoteKey:
+def signer_of(settings: Settings, place: Path, *, make: bool = False) -> Signer:
+    """The key at this place, a file or ``aws-kms:KEY``. ``make``: a file that is missing is made.
+
+    ``ConfigurationError`` if it is no key that signs a log; ``TransportError`` if KMS does not answer.
+    """
+    if (key := kms_key(place)) is not None:
+        from app import adapters  # it brings every client, and most commands need none
+
+        return adapters.kms_signer_of(settings, key)
+    return FileSigner.load_or_create(place) if make else FileSigner.load(place)
+
+
+def kms_key(place: Path) -> str | None:
+    """The key of KMS that this place names; None for a file."""
+    return str(place).removeprefix(_KMS) if str(place).startswith(_KMS) else None
+
+
+def note_key(settings: Settings, signer: Signer) -> NoteKey:
     """The public half of a key, as readers of the logs know it."""
     public = load_pem_public_key(signer.public_key.pem)
-    assert isinstance(public, ed25519.Ed25519PublicKey), "a FileSigner has no other key"
+    assert isinstance(public, ed25519.Ed25519PublicKey), "neither a file nor KMS gives another key for a log"
     return NoteKey(settings.log_origin, Kind.ED25519, public.public_bytes_raw())
 
 
@@ -45,12 +67,53 @@ def ring_of(settings: Settings, trusted: str | None = None, rotations: Sequence[
         path = Path(trusted)
         text = read(path).decode(errors="replace") if "+" not in trusted or path.exists() else trusted
         return Ring.of(NoteKey.parse(text, "--log-key"), known)
-    if not settings.log_key_path.exists():
+    place = settings.log_key_path
+    if kms_key(place) is None and not place.exists():
         remedy = "Give the key of the logs (--log-key), or run `counterseal log sign` once."
-        raise ConfigurationError(f"there is no key of the logs in {settings.log_key_path}.", remedy=remedy)
-    own = note_key(settings, FileSigner.load(settings.log_key_path))
+        raise ConfigurationError(f"there is no key of the logs in {place}.", remedy=remedy)
+    own = note_key(settings, signer_of(settings, place))
     ended = {one.new for one in known}
     return Ring.of(next((one.old for one in known if one.old not in ended), own), known)
+
+
+def check_continued(settings: Settings, ring: Ring) -> None:
+    """Raise ``ConfigurationError`` if another key has signed a log here before, and has not ended itself for this one.
+
+    So a file that was replaced, or an alias of KMS that points elsewhere now, signs nothing: nobody would trust it.
+    """
+    for path in sorted(settings.log_path.glob(f"*/{CHECKPOINT}")):
+        try:
+            ring.opened(read(path), str(path))
+        except InputError as error:
+            remedy = "Name the key that signed it, and hand it on with `counterseal log rotate`. If it is lost, tell "
+            remedy += "everybody who trusts it, move that folder away, and begin anew."
+            raise ConfigurationError(f"{error}. The logs have had another key.", remedy=remedy) from None
+
+
+def rotate(settings: Settings, new: Path) -> tuple[list[Path], NoteKey]:
+    """End this installation's key for the one at the place ``new``. The notes, and the next key.
+
+    ``ConsistencyError`` if it has ended before. A crash before the first note leaves the old key in force; one between
+    two notes is made good by the same call again, before anything is signed with the next key.
+    """
+    old, ring = signer_of(settings, settings.log_key_path), ring_of(settings)
+    ending, sizes = note_key(settings, old), {one.origin: one.size for one in memory_of(settings).all()}
+    there = kms_key(new) is not None or new.exists()
+    following = note_key(settings, signer_of(settings, new, make=True)) if there or ring.newest == ending else None
+    if ring.newest != ending:
+        last = ring.rotations[-1] if ring.rotations else None
+        known = last.sizes if last is not None and (last.old, last.new) == (ending, following) else sizes
+        sizes = {origin: size for origin, size in sizes.items() if origin not in known}
+        if not sizes:
+            raise ConsistencyError("This key has ended already.", remedy="Set COUNTERSEAL_LOG_KEY to the next one.")
+    assert following is not None, "without it there are no sizes to tell"
+    folder = rotations_folder(settings)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    paths, first = list[Path](), len(list(folder.glob("*.note"))) + 1
+    for number, note in enumerate(end(ending, old, following, sizes, datetime.now(UTC)), first):
+        paths.append(folder / f"{number:04}.note")
+        write_new(paths[-1], note.packed)
+    return paths, following
 
 
 def memory_of(settings: Settings) -> Memory:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -91,16 +90,16 @@ async def _go_on(signer: LogSigner, every: float) -> None:
 def _signer(settings: Settings, database: Database, witnesses: Sequence[str], *, store: bool) -> LogSigner:
     from app import adapters, logbook
     from evidence.log.notes import NoteKey
-    from evidence.signing import FileSigner
     from runtime.keep.log_signing import LogSigner
     from runtime.keep.log_storing import LogStore
     from runtime.keep.witnessing import WitnessAddress, cosigned
 
-    private = FileSigner.load_or_create(settings.log_key_path)
+    private = logbook.signer_of(settings, settings.log_key_path, make=True)
     key, ring = logbook.note_key(settings, private), logbook.ring_of(settings)
     if ring.newest != key:
         words = f"the key in {settings.log_key_path} has ended: it was rotated."
         raise ConfigurationError(words, remedy="Set COUNTERSEAL_LOG_KEY to the file of the next key.")
+    logbook.check_continued(settings, ring)
     pairs = [text.partition("=") for text in witnesses]
     known = [WitnessAddress(address, NoteKey.parse(text, "--witness")) for address, _, text in pairs]
     ask = partial(cosigned, known) if known else None
@@ -179,7 +178,9 @@ async def verify(
 
 @log.command("rotate")
 def rotate(
-    new: Annotated[Path, typer.Argument(metavar="KEY", help="The file of the next key; it is made if it is missing.")],
+    new: Annotated[
+        Path, typer.Argument(metavar="KEY", help="The file of the next key, made if it is missing; or aws-kms:KEY.")
+    ],
     as_json: Json = False,
 ) -> None:
     """End the key of the logs, and begin the next one. Stop the signer first.
@@ -188,28 +189,17 @@ def rotate(
     """
     from app import file_locks, logbook
     from app.settings import load_settings
-    from evidence.blobs import write_new
-    from evidence.log.rings import rotate as end
-    from evidence.signing import FileSigner
 
     settings = load_settings()
-    old, folder = FileSigner.load(settings.log_key_path), logbook.rotations_folder(settings)
     settings.log_memory_path.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         with file_locks.alone(settings.log_memory_path / ".lock"):
-            if logbook.ring_of(settings).newest != logbook.note_key(settings, old):
-                raise ConsistencyError("This key has ended already.", remedy="Set COUNTERSEAL_LOG_KEY to the next one.")
-            following = logbook.note_key(settings, FileSigner.load_or_create(new))
-            sizes = {one.origin: one.size for one in logbook.memory_of(settings).all()}
-            note = end(logbook.note_key(settings, old), old, following, sizes, datetime.now(UTC))
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path = folder / f"{len(list(folder.glob('*.note'))) + 1:04}.note"
-            # A crash before this leaves the old key in force; after it, the old key signs nothing more.
-            write_new(path, note.packed)
+            paths, following = logbook.rotate(settings, new)
     except BlockingIOError:
         raise ConfigurationError("the signer is at work.", remedy="Stop `counterseal log sign` first.") from None
-    told = {"note": str(path), "key": following.text}
-    print_one(told, f"{path}\nSet COUNTERSEAL_LOG_KEY to {new}, and start the signer again.", as_json=as_json)
+    told = {"note": str(paths[0]), "notes": [*map(str, paths)], "key": following.text}
+    words = [*map(str, paths), f"Set COUNTERSEAL_LOG_KEY to {new}, and start the signer again."]
+    print_one(told, "\n".join(words), as_json=as_json)
 
 
 @log.command("witness")

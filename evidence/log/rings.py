@@ -5,7 +5,7 @@ A reader trusts one key, and follows the rotations from it. What an old key sign
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -17,6 +17,8 @@ from evidence.log.notes import Kind, Note, NoteKey, Signs, is_signed, signed
 
 _TITLE = "counterseal.log/rotation/v1"
 _HEAD_LINES = 4
+# What AWS KMS signs at once.
+_NOTE_BYTES_MAX = 4096
 
 
 class Rotation(Struct, frozen=True):
@@ -43,10 +45,19 @@ class Rotation(Struct, frozen=True):
         return cls(old, new, {origin: int(size) for origin, _, size in pairs}, note)
 
 
-def rotate(old: NoteKey, private: Signs, new: NoteKey, sizes: Mapping[str, int], at: datetime) -> Note:
-    """The note in which the old key ends itself, after checkpoints of these sizes."""
-    lines = [_TITLE, timestamp(at), old.text, new.text, *(f"{origin} {size}" for origin, size in sorted(sizes.items()))]
-    return signed("\n".join(lines) + "\n", old, private)
+def rotate(old: NoteKey, private: Signs, new: NoteKey, sizes: Mapping[str, int], at: datetime) -> Sequence[Note]:
+    """The notes in which the old key ends itself, after checkpoints of these sizes.
+
+    There is one, or several if the sizes of many logs are more than a key service signs at once.
+    """
+    head = "\n".join([_TITLE, timestamp(at), old.text, new.text, ""])
+    texts = [head]
+    for origin, size in sorted(sizes.items()):
+        line = f"{origin} {size}\n"
+        if texts[-1] != head and len((texts[-1] + line).encode()) > _NOTE_BYTES_MAX:
+            texts.append(head)
+        texts[-1] += line
+    return [signed(text, old, private) for text in texts]
 
 
 class Ring(Struct, frozen=True):
@@ -60,11 +71,14 @@ class Ring(Struct, frozen=True):
         """Follow the rotations from this key; those that do not follow are left out. ``InputError`` for a fork."""
         known = list(rotations)
         found, at = list[Rotation](), first
-        while following := {one.new: one for one in known if one.old == at}:
-            if len(following) > 1:
+        while following := [one for one in known if one.old == at]:
+            if len({one.new for one in following}) > 1:
                 raise InputError(f"the key {at.text[:60]}… has signed two successors", where="rotation")
-            (step,) = following.values()
-            found.append(step)
+            step = following[0]
+            sizes = {pair for one in following for pair in one.sizes.items()}
+            if len(sizes) != len(dict(sizes)):
+                raise InputError(f"the key {at.text[:60]}… has signed two sizes of its end", where="rotation")
+            found.append(Rotation(step.old, step.new, dict(sizes), step.note))
             known, at = [one for one in known if one.old != at], step.new
         return cls(first, tuple(found))
 

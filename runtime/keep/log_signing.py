@@ -77,7 +77,7 @@ class LogSigner(Struct):
             words = f"The log {key.name} was signed before, and the memory in {self.memory.folder} does not know it."
             remedy = "Restore the signer's memory, or teach it a checkpoint that you trust: `log sign --learn FILE`."
             raise ConsistencyError(words, remedy=remedy)
-        note = signer.sign(self.memory, key, self.private, grown)
+        note = await asyncio.to_thread(signer.sign, self.memory, key, self.private, grown)
         again = known is not None and known.size == grown.size
         stored = self.store is None or self.store.has(tenant, grown.size)
         if note is None or (again and stored and await self._published(tenant) == grown.size):

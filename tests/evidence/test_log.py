@@ -90,7 +90,7 @@ def test_a_rotation_hands_the_log_on_and_the_old_key_holds_no_longer() -> None:
     private = ed25519.Ed25519PrivateKey.generate()
     base = KEY.renamed("example.com")
     new = NoteKey("example.com", Kind.ED25519, private.public_key().public_bytes_raw())
-    note = rings.rotate(base, PRIVATE, new, {KEY.name: 9}, datetime.now(UTC))
+    (note,) = rings.rotate(base, PRIVATE, new, {KEY.name: 9}, datetime.now(UTC))
     ring = rings.Ring.of(base, [rings.Rotation.parse(note.packed)])
     renamed = new.renamed(KEY.name)
     assert (ring.newest, rings.Ring.of(new, ring.rotations).newest) == (new, new)
