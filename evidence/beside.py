@@ -107,6 +107,7 @@ class Apart:
         self.since = number >= layout.APART_SINCE
         self.named = named if isinstance(named, str) and _DIGEST.fullmatch(named) else None
         self.claim: JsonObject = {layout.SIDECAR: self.named} if self.since else {}
+        self._run = str(predicate.get("run"))
         self.here: OpenedFile | None = None
         self.further: list[OpenedFile] = []
         self._problem: str | None = None
@@ -164,9 +165,11 @@ class Apart:
     def _take(self, files: Files) -> None:
         try:
             if self.named is None:
-                self._problem = "there is one, and the statement names none"
+                self._problem = f"there is one, and the statement names none: {_MOVE}"
             elif (found := _sum(files)) != self.named:
-                self._problem = f"the statement names {self.named}, and beside the bundle is {found}"
+                words = f"the statement names {self.named}, and beside the bundle is {found}: that of another edition,"
+                more = f"`counterseal evidence get {self._run}` writes a bundle with its own beside it, or {_MOVE}"
+                self._problem = f"{words} or of another run or tenant, or a changed one. {more}"
             else:
                 self.here = OpenedFile(files)
         except InputError as error:
@@ -202,6 +205,7 @@ class Apart:
 
 
 _OF = ("tenant", "run")
+_MOVE = "move this file away, and the values are withheld"
 
 
 def _sum(files: Files) -> str:

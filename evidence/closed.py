@@ -244,8 +244,14 @@ class Closed:
         return f"{self._opened.count} values are opened, each as its event's line commits to it"
 
     def _more(self) -> str:
-        for each in self.apart.further:
-            each.end()
+        for number, each in enumerate(self.apart.further, 1):
+            try:
+                each.end()
+            except InputError as error:
+                words = (
+                    f"{error.message}. It is of another run or tenant, of a later edition, or was changed: leave it out"
+                )
+                raise InputError(f"file {number}: {words}", where="--disclosed") from None
         count = sum(each.count for each in self.apart.further)
         return f"{count} values are opened, each as its event's line commits to it"
 

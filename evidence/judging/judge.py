@@ -58,7 +58,7 @@ class Judgement:
             part.end()
         yield self.people.name, self.people.faults, self._people()
         yield self.actions.name, self.actions.faults, "every effect follows its newest decision and its attempts"
-        yield self.steps.name, self.steps.faults, f"{len(self.steps.lives)} steps in the order of the workflow"
+        yield self.steps.name, self.steps.faults, self.steps.said
         yield self.inner.name, self.inner.faults, f"{self.inner.calls} calls, each made by its model"
         yield self.standing.name, self.standing.faults, self.standing.words
 

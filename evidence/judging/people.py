@@ -93,6 +93,7 @@ class People(Judge):
         self.unproven: set[str] = set()
         self._canceled = False
         self._editors: dict[str, set[str]] = {}
+        self._movers: set[str] = set()
         self._requester = ""
         self._does = {
             E.APPROVAL_REQUESTED: self._requested,
@@ -113,6 +114,8 @@ class People(Judge):
         kind, data = event["type"], event["data"]
         if kind in (E.RUN_CANCELED, E.RUN_REOPENED):
             self._canceled = kind == E.RUN_CANCELED
+        if kind == E.RUN_MIGRATED and event["actor"]["kind"] == "person":
+            self._movers.add(event["actor"]["id"])
         does = self._does.get(kind)
         if does is None or data.get("approval") is None:
             return
@@ -249,6 +252,8 @@ class People(Judge):
             role = barred(self.case, question, who, data.get("directory"))
             if role is not None and not glass:
                 self.fault(event, f"{who} shaped this as {role}, and voted on it")
+            if who in self._movers and role is None and Role.EDITOR not in terms.allow and not glass:
+                self.fault(event, f"{who} moved the run to another version, and voted on what comes")
             if who in asked.answered and not asked.answers_count and not glass:
                 self.fault(event, f"{who} answered a question about this, and voted on it")
         if behalf:

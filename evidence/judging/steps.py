@@ -34,6 +34,11 @@ _GATE = "approve"
 _ANSWERS = ("again", "without", "cancel")
 _STATUSES = ("succeeded", "failed_terminal", "canceled")
 
+# An edition has the places and the kinds of steps, and not what each does.
+_UNCOMPARED = (
+    "not evaluated: that nothing behind a passed gate is another, and nothing is done twice; compare the texts"
+)
+
 
 class _Life(Struct):
     state: str = ""
@@ -67,6 +72,12 @@ class Steps(Judge):
         """The steps as they are after the extensions so far; None if the bundle has no definition."""
         definition = self.case.definition
         return None if definition is None else definition.editions[min(self.extensions, len(definition.editions) - 1)]
+
+    @property
+    def said(self) -> str:
+        """The words for what was judged, and for what only the texts of both versions of a moved run show."""
+        words = f"{len(self.lives)} steps in the order of the workflow"
+        return words if not self._migrations else f"{words}; moved {self._migrations} times, {_UNCOMPARED}"
 
     def observe(self, event: dict[str, Any]) -> None:
         """Follow one event of the chain."""
@@ -246,6 +257,9 @@ class Steps(Judge):
         if moved is None or moved.text != text or definition.digest_of(text, moved.operations) != data["definition"]:
             self.fault(event, "the definition that it names is not the one that is here")
             return
+        if len(definition.editions) <= self.extensions:
+            self.fault(event, "the definition has no such edition")
+            return
         for problem in _lost(before, definition.editions[self.extensions], self.lives):
             self.fault(event, problem)
 
@@ -313,7 +327,9 @@ def _lost(before: Mapping[str, Step], after: Mapping[str, Step], lives: Mapping[
             yield f"the gate {name} was still ahead, and the new version has none"
     for name in sorted(begun & after.keys()):
         for need in after[name].needs:
-            if after[need].operation == _GATE and need not in begun and before.get(name, after[name]).within is None:
+            if need not in after:
+                yield f"{name} needs {need}, which the new version does not have"
+            elif after[need].operation == _GATE and need not in begun and before.get(name, after[name]).within is None:
                 yield f"{name} has begun, and comes after the gate {need} in the new version"
 
 

@@ -530,9 +530,25 @@ class Opened {
   }
 }
 
+// What further files open, together; the words name the file that does not fit.
+function moreOpened(further) {
+  further.forEach((each, number) => {
+    try {
+      each.row();
+    } catch (error) {
+      if (!(error instanceof Fault)) throw error;
+      const words = `${each.problem}. It is of another run or tenant, of a later edition, or was changed: leave it out`;
+      throw new Fault(`--disclosed: file ${number + 1}: ${words}`);
+    }
+  });
+  const count = further.reduce((sum, each) => sum + each.count, 0);
+  return `${count} values are opened, each as its event's line commits to it`;
+}
+
 // -- what stands apart -------------------------------------------------------------------------------------------------
 
 const ASKED = /^\/approval\/[^/]+\/asked$/;
+const MOVE = "move this file away, and the values are withheld";
 const LEAF_BYTES_MAX = 64 * 1024, PROOF_BYTES_MAX = 1024 * 1024;
 
 // The values that stand apart from a bundle: disclosed if the sidecar is here, erased if a leaf of the log proves it.
@@ -545,6 +561,7 @@ class Apart {
     this.problem = null;
     this.erased = null;
     this.unproven = false;
+    this.run = predicate.run ?? null;
     this.further = [];
     if (this.since && sidecar !== null) this.take(sidecar);
     for (const data of disclosed) {
@@ -560,9 +577,11 @@ class Apart {
   }
 
   take(data) {
-    if (this.named === null) this.problem = "there is one, and the statement names none";
+    if (this.named === null) this.problem = `there is one, and the statement names none: ${MOVE}`;
     else if (hex(data) !== this.named) {
-      this.problem = `the statement names ${this.named}, and beside the bundle is ${hex(data)}`;
+      const words = `the statement names ${this.named}, and beside the bundle is ${hex(data)}: that of another edition,`;
+      const more = `\`counterseal evidence get ${this.run}\` writes a bundle with its own beside it, or ${MOVE}`;
+      this.problem = `${words} or of another run or tenant, or a changed one. ${more}`;
     } else this.here = new Opened(data, "sidecar");
   }
 
@@ -1292,6 +1311,7 @@ class People extends Judge {
     this.votes = 0;
     this.unproven = new Set();
     this.editors = new Map();
+    this.movers = new Set();
     this.requester = "";
   }
 
@@ -1303,6 +1323,7 @@ class People extends Judge {
       "approval.escalated": this.escalated, "approval.expired": this.expired, "approval.superseded": this.superseded,
       "approval.consumed": this.consumed, "action.intended": this.intended,
     }[type];
+    if (type === "run.migrated" && event.actor.kind === "person") this.movers.add(event.actor.id);
     if (!does || (data.approval ?? null) === null) return;
     const asked = this.asked.get(data.approval);
     if (!asked && type !== "approval.requested") this.fault(event, "nobody was asked this");
@@ -1438,6 +1459,9 @@ class People extends Judge {
     for (const who of behalf ? [voter, behalf] : [voter]) {
       const role = barredBy(this.case, question, who, directory);
       if (role !== null && !glass) this.fault(event, `${who} shaped this as ${role}, and voted on it`);
+      if (this.movers.has(who) && role === null && !terms.allow.includes("editor") && !glass) {
+        this.fault(event, `${who} moved the run to another version, and voted on what comes`);
+      }
       if (asked.answered.has(who) && !terms.allow.includes("answerer") && !glass) {
         this.fault(event, `${who} answered a question about this, and voted on it`);
       }
@@ -2060,9 +2084,10 @@ class Steps extends Judge {
     }
     if (!told || !was) return;
     const moved = told.migrated.find((one) => one.edition === this.extensions), text = workflow?.digest;
-    if (moved?.text !== text || told.digestOf(text, moved.operations) !== named) {
+    if (!moved || moved.text !== text || told.digestOf(text, moved.operations) !== named) {
       return this.fault(event, "the definition that it names is not the one that is here");
     }
+    if (told.editions.length <= this.extensions) return this.fault(event, "the definition has no such edition");
     for (const problem of lost(was, told.editions[this.extensions], this.lives)) this.fault(event, problem);
   }
 
@@ -2104,6 +2129,13 @@ class Steps extends Judge {
     }
   }
 
+  // The words for what was judged, and for what only the texts of both versions of a moved run show.
+  said() {
+    const words = `${this.lives.size} steps in the order of the workflow`;
+    const more = "not evaluated: that nothing behind a passed gate is another, and nothing is done twice; compare the texts";
+    return this.migrations ? `${words}; moved ${this.migrations} times, ${more}` : words;
+  }
+
   end() {
     const editions = this.case.definition?.editions;
     if (editions && editions.length !== this.extensions + 1) {
@@ -2133,6 +2165,7 @@ function* lost(before, after, lives) {
   for (const name of [...begun].sort()) {
     for (const need of after.get(name)?.needs ?? []) {
       const within = (before.get(name) ?? after.get(name)).within ?? null;
+      if (!after.has(need)) yield `${name} needs ${need}, which the new version does not have`;
       if (after.get(need)?.operation === "approve" && !begun.has(need) && within === null) {
         yield `${name} has begun, and comes after the gate ${need} in the new version`;
       }
@@ -2670,7 +2703,7 @@ function contents(table, files, predicate, key, options, apart) {
   table.check("checkpoints", () => summed("checkpoints.jsonl", `${history.checkpoints.length} checkpoints`));
   table.check("costs", () => summed("costs.json", `${history.costs.size} models' costs, as the events add up to`));
   table.check("disclosures", () => disclosed.row());
-  if (further.length) table.check("further disclosures", () => further.map((each) => each.row()).join("; "));
+  if (further.length) table.check("further disclosures", () => moreOpened(further));
   if (apart.since) table.said("values", () => apart.row());
   judgement(table, judged, history, report);
 }
@@ -2682,7 +2715,7 @@ function judgement(table, judged, history, report) {
   const met = `${people.votes} votes on ${people.asked.size} questions meet their terms`;
   table.check("authority of people", () => orFaults(people.faults, met));
   table.check("actions", () => orFaults(actions.faults, "every effect follows its newest decision and its attempts"));
-  table.check("order of steps", () => orFaults(steps.faults, `${steps.lives.size} steps in the order of the workflow`));
+  table.check("order of steps", () => orFaults(steps.faults, steps.said()));
   table.check("agents and runs within", () => orFaults(inner.faults, `${inner.calls} calls, each made by its model`));
   const compared = `${standing.compared} intents compared with ${standing.lines.length} lines of the tenant`;
   table.check("pauses and policies in force", () => orFaults(standing.faults, compared));

@@ -20,7 +20,7 @@ from runtime.requests import several
 from runtime.requests.migrating import Move, prepared
 from runtime.requests.publishing import retire_workflow
 from tests.support.forging import Forged, laid
-from tests.support.other_verifiers import by_node
+from tests.support.other_verifiers import by_node, by_python, row_by_each
 from tests.support.verified import sound
 
 ACTOR = Actor("test", "olga")
@@ -283,6 +283,21 @@ FALSE: dict[str, tuple[Any, str]] = {
     "a declaration that is another": (
         lambda f: f.definition["added"]["probe.value.read"].update(reversible=True), "not the one that is here"
     ),
+    "its mover decides on what comes": (
+        lambda f: f.event(AT)["actor"].update(kind="person", id="ana"), "ana moved the run to another version"
+    ),
+    "told twice": (lambda f: f.events.insert(f.at(AT), f.event(AT)), "migration 1 is number 2"),
+    "no text": (lambda f: f.event(AT)["data"].update(workflow={}), "not the one that is here"),
+    "no edition": (lambda f: f.definition["editions"].pop(), "has no such edition"),
+    "another edition": (lambda f: f.definition["migrated"][0].update(edition=7), "not the one that is here"),
+    "an operation more": (
+        lambda f: f.definition["migrated"][0]["operations"].append("x.y.z"), "not the one that is here"
+    ),
+    "no migration": (lambda f: f.definition["migrated"].clear(), "not the one that is here"),
+    "a gate before what ran": (
+        lambda f: f.definition["editions"][1]["first"].update(needs=["sure"]), "comes after the gate sure"
+    ),
+    "a need of nobody": (lambda f: f.definition["editions"][1]["first"].update(needs=["nobody"]), "first needs nobody"),
     "in the middle of a step": (lambda f: f.events.insert(f.at(BEFORE), f.events.pop(f.at(AT))), "middle of its work"),
     "a step that ran is gone": (
         lambda f: f.definition["editions"][1].update(gone=f.definition["editions"][1].pop("first")), "does not have it"
@@ -306,16 +321,26 @@ async def test_a_false_history_of_a_moved_run_is_found_by_every_verifier(runtime
     for _ in range(2):
         await runtime.vote("ana", "approve")
         await runtime.worker().work_off()
-    signer, key, path = FileSigner.load_or_create(tmp_path / "key.pem"), tmp_path / "public.pem", tmp_path / "made.zip"
+    signer, key = FileSigner.load_or_create(tmp_path / "key.pem"), tmp_path / "public.pem"
     key.write_bytes(signer.public_key.pem)
     async with runtime.database.connection() as connection:
         making = Bundling(FileBlobStore(tmp_path), signer, "test", runtime.definitions)
         bundle = build_bundle(content_of(await making.material(connection, "acme", run_id), "test"), signer)
+    paths = {name: tmp_path / f"{number}.zip" for number, name in enumerate(["", *FALSE])}
+    wanted, said = list[tuple[int, set[str]]](), list[tuple[str, str]]()
     for name, (forge, words) in {"": (lambda f: None, ""), **FALSE}.items():
         forged = Forged(bundle)
         forge(forged)
-        laid(path, forged.sealed(signer))
-        found = " ".join(row.detail for row in verify_bundle(path, public_key=key, compiler=Texts()).failed)
-        ((code, rows),) = by_node(tmp_path, key, [path])
-        assert words in found, (name, found)
-        assert bool(rows) is bool(name) or "text does not have" in name, (name, code, rows)
+        laid(paths[name], forged.sealed(signer))
+        found = " ".join(row.detail for row in verify_bundle(paths[name], public_key=key, compiler=Texts()).failed)
+        alone = verify_bundle(paths[name], public_key=key)
+        wanted.append((alone.exit_code, {row.check for row in alone.failed}))
+        said += [] if words in found else [(name, found)]
+    assert said == []
+    assert [name for name, (code, _) in zip(paths, wanted, strict=True) if code == 0] == ["", [*FALSE][-1]]
+    for verifier in (by_python, by_node):
+        assert dict(zip(paths, verifier(tmp_path, key, [*paths.values()]), strict=True)) == dict(
+            zip(paths, wanted, strict=True)
+        )
+    for _, status, detail in row_by_each(tmp_path, key, paths[""], "order of steps"):
+        assert (status, "moved 1 times, not evaluated: that nothing behind a passed gate" in detail) == ("ok", True)
