@@ -27,6 +27,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from connectors.frozen import SERVER_PATTERN
+from connectors.headers import canonical_headers
 from connectors.hosts import AllowedHost
 from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant
@@ -165,6 +167,23 @@ class WebhookEndpoint(BaseModel):
     workspace: Name | None = None
 
 
+class McpServer(BaseModel):
+    """One server of tools: its address, and headers that Counterseal adds to each request to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    url: Address
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+
+    @field_validator("headers")
+    @classmethod
+    def _sendable(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        try:
+            canonical_headers({name: text.get_secret_value() for name, text in value.items()})
+        except InputError as error:
+            raise ValueError(error.message) from None
+        return value
+
+
 class Settings(BaseSettings):
     """Settings of this installation. Times are in seconds. Files go to ``home`` unless a setting says otherwise."""
 
@@ -222,6 +241,7 @@ class Settings(BaseSettings):
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"
 
+    mcp_servers: dict[str, McpServer] = Field(default_factory=dict)
     bpmn_url: Address | None = None
     bpmn_username: str | None = None
     bpmn_password: SecretStr | None = None
@@ -260,6 +280,14 @@ class Settings(BaseSettings):
         for name in value:
             if not _ENDPOINT.match(name):
                 raise ValueError(f"the endpoint {name[:80]!r} is not lower-case letters, digits, - and _")
+        return value
+
+    @field_validator("mcp_servers")
+    @classmethod
+    def _check_servers(cls, value: dict[str, McpServer]) -> dict[str, McpServer]:
+        for name in value:
+            if not re.fullmatch(SERVER_PATTERN, name):
+                raise ValueError(f"the server {name[:80]!r} is not lower-case letters, digits and _")
         return value
 
     @model_validator(mode="after")

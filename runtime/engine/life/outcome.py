@@ -65,9 +65,9 @@ def unfit(transition: Transition, work: Perform, outcome: Unfit, usage: JsonObje
 
 
 def refused(transition: Transition, work: Perform, outcome: Refused, usage: JsonObject | None) -> None:
-    """Record that the target refused the call: nothing happened, and the step fails."""
+    """Record that the target refused the call, and the step fails. If it was ``sent``, the error says so."""
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
-    error = StepError(kind, outcome.code, outcome.message)
+    error = StepError(kind, outcome.code, outcome.message, SENT if outcome.sent else {})
     _did_not_happen(transition, work.receipt, error, outcome.secrets)
     transition.fail(work.step, error.to_json(), usage, refused_by(transition, work.step, work.operation))
 
