@@ -55,6 +55,11 @@ class McpConnector(NothingBefore):
         self._client = Client(server)
         self._secrets = self._client.secrets
 
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return self._client.server.url
+
     async def perform(self, call: Call) -> Outcome:
         """Read the tool as its server tells it now, and call it once if that is what was frozen."""
         refused = self.ready(call.operation, call.input)
