@@ -134,7 +134,7 @@ class Refused(Struct, frozen=True):
     """The target refused: no effect, and a retry will not help (invalid, no right, gone). ``usage``: a model's.
 
     ``sent``: it was called, and says that it failed. It may have had an effect all the same, and nobody is told that it
-    had none.
+    had none. ``void``: what would be called is not what was approved. After either, the approval is used up.
     """
 
     code: str
@@ -142,6 +142,7 @@ class Refused(Struct, frozen=True):
     usage: Usage | None = None
     secrets: Lent = ()
     sent: bool = False
+    void: bool = False
 
 
 class NotSent(Struct, frozen=True):

@@ -40,7 +40,7 @@ WORDS_MAX = 500
 SECONDS_MIN = 0.5
 CHANGED = "tool_changed"
 FAILED = "tool_failed"
-_SAME = "Look at the difference: `counterseal operation compare mcp {}`. If it is meant, import and publish it anew."
+_SAME = "The approval is void. Look at the difference: `counterseal operation compare mcp {}`. If it is meant, import and publish it anew."
 # Errors of JSON-RPC by which a server says that it has not understood the request, so no tool has begun.
 _NOT_BEGUN = frozenset(
     {messages.PARSE_ERROR, messages.INVALID_REQUEST, messages.METHOD_NOT_FOUND}
@@ -76,11 +76,11 @@ class McpConnector(NothingBefore):
         if isinstance(now, Refused | NotSent):
             if not isinstance(now, Refused) or now.code != CHANGED:
                 return now
-            return Refused(CHANGED, f"{now.message}. Nothing was called. {_SAME.format(server)}")
+            return Refused(CHANGED, f"{now.message}. Nothing was called. {_SAME.format(server)}", void=True)
         if now.digest != call.input[DEFINITION]:
             parts = ", ".join(differing(declared.tool or {}, now.definition)) or "the declaration itself"
             words = f"the MCP server {server} describes {name} otherwise than it was frozen ({parts})."
-            return Refused(CHANGED, f"{words} Nothing was called. {_SAME.format(server)}")
+            return Refused(CHANGED, f"{words} Nothing was called. {_SAME.format(server)}", void=True)
         if held.seconds_left < SECONDS_MIN:
             return NotSent(f"the MCP server {server} took all the time to tell its tools; nothing was called")
         arguments: JsonObject = {key: value for key, value in call.input.items() if key not in PARAMS}
