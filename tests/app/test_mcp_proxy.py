@@ -79,9 +79,9 @@ async def test_a_tool_that_changes_after_its_approval_does_not_run(walls: Walls,
 
 # A fault of the call, and what becomes of the run and of its receipt.
 ENDS: dict[str, tuple[Fault, str, str]] = {
-    "dies": (Fault("reset"), "waiting", "in_doubt"),
-    "fails": (Fault("status", 503), "waiting", "in_doubt"),
-    "a page": (Fault("html"), "waiting", "in_doubt"),
+    "dies": (Fault("reset"), "failed_retryable", "in_doubt"),
+    "fails": (Fault("status", 503), "failed_retryable", "in_doubt"),
+    "a page": (Fault("html"), "failed_retryable", "in_doubt"),
     "an error": (Fault("result", result={"content": [], "isError": True}), "failed_terminal", "failed"),
 }
 
@@ -95,7 +95,7 @@ async def test_a_call_whose_end_nobody_knows_is_in_doubt_and_never_made_again(wa
     run = await installation.parked("ticket", "Printer", "globex")
     mcp.faults["tools/call"] = fault
     await decided(walls, "globex")
-    for _ in range(3):  # what may still be under way is waited for; then people are asked, and nothing is sent
+    for _ in range(3):  # what may still be under way is waited for before people are asked, and nothing is sent
         await installation.trouble.make_waits_due()
         await installation.app.sweeper().sweep()
         await installation.work()

@@ -15,19 +15,15 @@ from connectors.frozen import check_names, declared, hints, operation_name, tool
 from connectors.mcp.client import Server
 from connectors.mcp.connector import McpConnector
 from connectors.operation import Operation
-from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Refused
+from connectors.port import Done, InDoubt, NotSent, Refused
 from core.errors import DefinitionError, InputError
 from sandbox.mcp import TOOL, Fault, Mcp
 from sandbox.server import LoopbackServer
+from tests.support.upstream_tools import frozen, performed
 
 TOKEN = "Bearer mcp-c4n4ry+/=9-secret"
 NAME = "mcp.crm.create_ticket"
 ERAS = [{"modern": modern, "events": events} for modern in (True, False) for events in (True, False)]
-
-
-def frozen(tool: Any, url: str = "http://127.0.0.1/mcp", **changed: Any) -> Operation:
-    made = {**declared("crm", url, tool_of(tool)), **changed}
-    return load_catalog([Source("crm.yaml", json.dumps({"operations": [made]}))]).get(str(made["name"]))
 
 
 @asynccontextmanager
@@ -40,11 +36,6 @@ async def upstream(**said: Any) -> AsyncIterator[tuple[Mcp, McpConnector, Operat
         yield mcp, connector, frozen(TOOL, url)
         mcp.released.set()
         await connector.aclose()
-
-
-async def performed(connector: McpConnector, operation: Operation, seconds: float = 20.0, **more: Any) -> Outcome:
-    given = {"title": "Printer", **operation.params, **more}
-    return await connector.perform(Call(operation.name, given, "key", seconds, declared=operation))
 
 
 @pytest.mark.parametrize("era", ERAS)
