@@ -46,7 +46,8 @@ class Fault:
 class Mcp:
     """The server. ``modern`` chooses its revision, ``events`` how it answers, ``page`` how many tools a page has."""
 
-    authorization: str = "Bearer mcp-sandbox"
+    authorization: str = "mcp-sandbox"
+    port: int = 0
     modern: bool = True
     events: bool = False
     stays_open: bool = False
@@ -64,8 +65,23 @@ class Mcp:
 
     @property
     def app(self) -> Starlette:
-        """Its one endpoint."""
-        return Starlette(routes=[Route("/mcp", self._answer, methods=["POST", "DELETE"])])
+        """Its one endpoint; and one by which its first tool is described otherwise."""
+        routes = [Route("/mcp", self._answer, methods=["POST", "DELETE"])]
+        return Starlette(routes=[*routes, Route("/_sandbox/tools", self._changed, methods=["GET", "POST"])])
+
+    @property
+    def endpoint(self) -> str:
+        """The address that its clients are told."""
+        return f"{self.url}/mcp"
+
+    async def close(self) -> None:
+        """Release the requests that hang."""
+        self.released.set()
+
+    async def _changed(self, request: Request) -> Response:
+        if request.method == "POST":
+            self.tools[0].update(json.loads(await request.body()))
+        return JSONResponse({"tools": self.tools, "calls": self.calls})
 
     async def _answer(self, request: Request) -> Response:
         if request.headers.get("authorization") != self.authorization:

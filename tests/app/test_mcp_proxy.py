@@ -115,14 +115,13 @@ async def test_what_is_not_set_is_an_error_that_names_it(walls: Walls) -> None:
     with pytest.raises(ConfigurationError, match="no MCP server 'hr'"):
         await upstream.imported(faces, "globex", "hr")
     before = globex.document()
-    moved = before.replace(globex.mcp.url, walls.default.mcp.url)
     others: dict[str, Callable[[], str]] = {
         "the connector 'mcp' is not set for the tenant globex": lambda: globex.document(mcp=True),
         "which is not set. Add it to mcp.servers of the tenant globex": lambda: before.replace(
             "{crm: {url", "{hr: {url"
         ),
-        f"was imported from {globex.mcp.url}, and mcp.servers of the tenant globex names": lambda: moved.replace(
-            globex.mcp.url.removesuffix("/mcp").removeprefix("http://"), walls.default.mcp.url[7:-4]
+        f"was imported from {globex.mcp.endpoint}, and mcp.servers of the tenant globex names": lambda: before.replace(
+            globex.mcp.url.removeprefix("http://"), walls.default.mcp.url.removeprefix("http://")
         ),
     }
     for words, document in others.items():

@@ -111,7 +111,7 @@ class Side:
 
     def document(self, **without: bool) -> str:
         """The tenant's settings, which name this world; parts can be left out."""
-        host, tools = self.echo.url.removeprefix("http://"), self.mcp.url.removeprefix("http://").removesuffix("/mcp")
+        host, tools = self.echo.url.removeprefix("http://"), self.mcp.url.removeprefix("http://")
         slack, now = (url.removeprefix("http://") for url in (self.world.slack.url, self.world.servicenow.url))
         parts = {
             "slack": "slack: {bot_token: '${{ secrets.slack_bot }}', signing_secret: '${{ secrets.signing }}',"
@@ -121,7 +121,7 @@ class Side:
             "model": f"model: {{url: '{self.world.model.url}/v1', api_key: '${{{{ secrets.model }}}}'}}",
             "http": f"http: {{hosts: [{{host: '{host}/private',"
             f" headers: {{X-Crm-Key: 'key ${{{{ secrets.crm }}}}'}}}}, {{host: '{tools}/private'}}]}}",
-            "mcp": f"mcp: {{servers: {{crm: {{url: '{self.mcp.url}',"
+            "mcp": f"mcp: {{servers: {{crm: {{url: '{self.mcp.endpoint}',"
             " headers: {Authorization: 'Bearer ${{ secrets.mcp }}'}}}}",
             "webhooks": "webhooks: {incidents: {secret: '${{ secrets.hook }}'}}",
             "evidence": f"evidence: {{signing_key: '${{{{ secrets.pem }}}}', directory: '{self.folder}'}}",
@@ -167,7 +167,7 @@ async def side(stack: AsyncExitStack, tenant: str, folder: Any) -> Side:
     echo = Echo()
     echo.url = (await stack.enter_async_context(LoopbackServer(echo.app))).url
     mcp = Mcp(authorization=f"Bearer {own('mcp')}")
-    mcp.url = f"{(await stack.enter_async_context(LoopbackServer(mcp.app))).url}/mcp"
+    mcp.url = (await stack.enter_async_context(LoopbackServer(mcp.app))).url
     stack.callback(mcp.released.set)
     return Side(tenant, world, echo, folder, mcp)
 
@@ -175,8 +175,8 @@ async def side(stack: AsyncExitStack, tenant: str, folder: Any) -> Side:
 def environment_of(settings: Settings, own: Side, others: list[Side], home: Any) -> Settings:
     """The settings of a process whose environment has this side's world, and the secrets of all."""
     given = {one.tenant: one.given for one in (own, *others)}
-    hosts = [f"{url.removeprefix('http://').removesuffix('/mcp')}/private" for url in (own.echo.url, own.mcp.url)]
-    tools = McpServer(url=own.mcp.url, headers={"Authorization": SecretStr(own.mcp.authorization)})
+    hosts = [f"{url.removeprefix('http://')}/private" for url in (own.echo.url, own.mcp.url)]
+    tools = McpServer(url=own.mcp.endpoint, headers={"Authorization": SecretStr(own.mcp.authorization)})
     return settings.model_copy(
         update={
             "secrets": given,
