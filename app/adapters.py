@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from botocore.exceptions import BotoCoreError, ClientError
@@ -16,7 +15,7 @@ from msgspec import structs
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app import own_database
+from app import own_database, servers
 from app.settings import Settings
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
@@ -25,10 +24,8 @@ from connectors.http.connector import HttpConnector, HttpSettings
 from connectors.keepers.aws import AwsSecrets
 from connectors.keepers.local import Keepers
 from connectors.keepers.vault import KvVault
-from connectors.mcp.client import Server
-from connectors.mcp.connector import McpConnector, McpServers
 from connectors.model.connector import ModelConnector, ModelSettings
-from connectors.port import SETTINGS, Connector, Connectors
+from connectors.port import Connector, Connectors
 from connectors.records.connector import Read, RecordsConnector
 from connectors.servicenow.client import BasicAuth, ClientCredentials, ServiceNowSettings
 from connectors.servicenow.connector import ServiceNowConnector
@@ -115,19 +112,8 @@ def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str =
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
         found["sql"] = SqlConnector(sql)
     if settings.mcp_servers:
-        setting = f"mcp.servers of the tenant {owner}" if owner else SETTINGS["mcp"]
-        servers = {name: McpConnector(_server(settings, name, setting)) for name in settings.mcp_servers}
-        found["mcp"] = McpServers(servers, setting)
+        found["mcp"] = servers.connector_of(settings.mcp_servers, settings.http_hosts, owner)
     return Connectors(found, owner=owner)
-
-
-def _server(settings: Settings, name: str, setting: str) -> Server:
-    """One server of tools. It may have a private address only if the hosts that are allowed say so."""
-    said = settings.mcp_servers[name]
-    url, headers = urlsplit(said.url), {one: text.get_secret_value() for one, text in said.headers.items()}
-    port = None if url.port == {"https": 443, "http": 80}.get(url.scheme) else url.port
-    own = [one for one in settings.http_hosts if (one.host, one.port) == ((url.hostname or "").lower(), port)]
-    return Server(name, said.url, headers, any(one.allow_private for one in own), setting)
 
 
 def keepers_of(settings: Settings) -> Keepers:

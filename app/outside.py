@@ -22,24 +22,24 @@ from slack_sdk.errors import SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from app import adapters
+from app import adapters, servers
 from app.sending import senders_of
-from app.settings import McpServer, Settings
+from app.servers import UNREAD
+from app.settings import Settings
 from approvals.ports import Membership, Messenger
 from approvals.slack.messenger import SlackMessenger
 from approvals.slack.workspace import SlackUserGroups, SlackWorkspace
 from connectors.hosts import AllowedHost
 from connectors.lending import Hosts, Lender, lending
-from connectors.mcp.connector import McpServers
 from connectors.port import Connector, Connectors
 from connectors.records.connector import Read
 from core.errors import ConfigurationError, NotFoundError
-from core.secret_values import SecretError, Use, Vault, filled, named_in
+from core.secret_values import SecretError, Use, Vault, named_in
 from core.terms import GroupQuorum
 from evidence.blobs import BlobStore
 from evidence.files import FileBlobStore
 from evidence.signing import FileSigner, PublicKey, Signer
-from runtime.definition.tenant import McpServerDocument, Signed, TenantDocument, load_tenant, placed, target_of
+from runtime.definition.tenant import Signed, TenantDocument, load_tenant, placed, target_of
 from runtime.keep.pushing import Sender
 from runtime.store import tenant_settings
 
@@ -51,21 +51,10 @@ OWNED = frozenset(
     {"slack_bot_token", "slack_signing_secret", "slack_app_token", "slack_api_url", "slack_channel", "slack_mentions"}
     | {"servicenow_url", "servicenow_username", "servicenow_password", "servicenow_client_id"}
     | {"servicenow_client_secret", "servicenow_transaction_limit_seconds"}
-    | {
-        "http_hosts",
-        "mcp_servers",
-        "model_url",
-        "model_api_key",
-        "model_provider",
-        "sql_url",
-        "signing_key",
-        "webhooks",
-    }
+    | {"http_hosts", "model_url", "model_api_key", "model_provider", "sql_url", "signing_key", "webhooks"}
     | {"bpmn_url", "bpmn_username", "bpmn_password", "bpmn_callback_url", "bpmn_topic", "bpmn_worker_id"}
-    | {"s3_bucket", "s3_prefix", "s3_object_lock_mode", "s3_object_lock_days"}
+    | {"s3_bucket", "s3_prefix", "s3_object_lock_mode", "s3_object_lock_days", "mcp_servers"}
 )
-# Stands for a value that is not read yet. Nothing is ever sent with it.
-_UNREAD = "unread"
 REMEDY = "Set it in the tenant's settings: `counterseal tenant apply FILE`."
 
 
@@ -297,23 +286,13 @@ class Outsides:
             settings = own_settings(self.settings, content, values)
             return adapters.connectors_of(settings, self.read, owner=tenant)[name]
 
-        def server(name: str, bare: Connector) -> Connector:
-            every = placed(content) if content is not None else ()
-            parts = [(text, at) for path, text, at in every if path[:3] == ("mcp", "servers", name)]
-            return lending(bare, partial(made_server, name), lender, parts) if parts else bare
-
-        def made_server(name: str, values: Mapping[str, str]) -> Connector:
-            servers = make("mcp", values)
-            assert isinstance(servers, McpServers), "made of the same settings as the bare ones"
-            return servers.servers[name]
-
         found: dict[str, Connector] = {}
         for name, connector in bare.items():
             own = [(text, target) for path, text, target in placed(content) if path[0] == name] if content else []
             if name == "http":
                 found[name] = lending(connector, partial(_itself, connector), lender, hosts=_hosts(content))
-            elif isinstance(connector, McpServers):
-                found[name] = connector.each(server)
+            elif name == "mcp":
+                found[name] = servers.lent(connector, content, make, lender)
             elif own:
                 parts = [(text, target) for text, target in own if not isinstance(target, Use)]
                 found[name] = lending(connector, partial(make, name), lender, parts)
@@ -381,7 +360,7 @@ def own_settings(base: Settings, content: TenantDocument | None, values: Mapping
 
 def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
     def secret(reference: str | None) -> SecretStr | None:
-        return None if reference is None else SecretStr(values.get(next(named_in(reference)), _UNREAD))
+        return None if reference is None else SecretStr(values.get(next(named_in(reference)), UNREAD))
 
     made: dict[str, Any] = {}
     if (slack := content.slack) is not None:
@@ -396,8 +375,7 @@ def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
     if content.http is not None:
         found = [AllowedHost.of(one.host) for one in content.http.hosts]
         made["http_hosts"] = tuple(one for one in found if one is not None)
-    if content.mcp is not None:
-        made["mcp_servers"] = {name: _server(one, values) for name, one in content.mcp.servers.items()}
+    made["mcp_servers"] = servers.own(content, values)
     if (bpmn := content.bpmn) is not None:
         made |= {"bpmn_url": bpmn.url, "bpmn_username": bpmn.username, "bpmn_password": secret(bpmn.password)}
         made |= {"bpmn_callback_url": bpmn.callback_url, "bpmn_topic": bpmn.topic, "bpmn_worker_id": bpmn.worker_id}
@@ -409,12 +387,6 @@ def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
         made |= {"s3_bucket": kept.bucket, "s3_prefix": kept.prefix or "", "s3_object_lock_mode": kept.lock}
         made["s3_object_lock_days"] = kept.lock_days
     return made
-
-
-def _server(said: McpServerDocument, values: Mapping[str, str]) -> McpServer:
-    known = {name: values.get(name, _UNREAD) for text in said.headers.values() for name in named_in(text)}
-    headers = {one: SecretStr(str(filled(text, known))) for one, text in said.headers.items()}
-    return McpServer.model_construct(url=said.url, headers=headers)  # a value that no header can hold is never sent
 
 
 def _with_password(url: str, password: str) -> str:

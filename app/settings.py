@@ -27,8 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from connectors.frozen import SERVER_PATTERN
-from connectors.headers import canonical_headers
+from app.servers import Servers, web_address
 from connectors.hosts import AllowedHost
 from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant
@@ -77,13 +76,6 @@ def _tenant(value: str) -> str:
         return check_tenant(value)
     except InputError as error:
         raise ValueError(f"is no name: {error.remedy[:1].lower()}{error.remedy[1:].rstrip('.')}") from None
-
-
-def _web_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("is not an http:// or https:// URL")
-    return value
 
 
 def _key_prefix(value: str) -> str:
@@ -150,7 +142,7 @@ def _long_enough(value: SecretStr) -> SecretStr:
 
 
 Name: TypeAlias = Annotated[str, AfterValidator(_tenant)]
-Address: TypeAlias = Annotated[str, AfterValidator(_web_address)]
+Address: TypeAlias = Annotated[str, AfterValidator(web_address)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 DatabaseUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_postgres)]
 # The roles that open a page of the console.
@@ -165,23 +157,6 @@ class WebhookEndpoint(BaseModel):
     secret: Annotated[SecretStr, AfterValidator(_long_enough)]
     tenant: Name | None = None
     workspace: Name | None = None
-
-
-class McpServer(BaseModel):
-    """One server of tools: its address, and headers that Counterseal adds to each request to it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-    url: Address
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-
-    @field_validator("headers")
-    @classmethod
-    def _sendable(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        try:
-            canonical_headers({name: text.get_secret_value() for name, text in value.items()})
-        except InputError as error:
-            raise ValueError(error.message) from None
-        return value
 
 
 class Settings(BaseSettings):
@@ -241,7 +216,7 @@ class Settings(BaseSettings):
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"
 
-    mcp_servers: dict[str, McpServer] = Field(default_factory=dict)
+    mcp_servers: Servers = Field(default_factory=dict)
     bpmn_url: Address | None = None
     bpmn_username: str | None = None
     bpmn_password: SecretStr | None = None
@@ -280,14 +255,6 @@ class Settings(BaseSettings):
         for name in value:
             if not _ENDPOINT.match(name):
                 raise ValueError(f"the endpoint {name[:80]!r} is not lower-case letters, digits, - and _")
-        return value
-
-    @field_validator("mcp_servers")
-    @classmethod
-    def _check_servers(cls, value: dict[str, McpServer]) -> dict[str, McpServer]:
-        for name in value:
-            if not re.fullmatch(SERVER_PATTERN, name):
-                raise ValueError(f"the server {name[:80]!r} is not lower-case letters, digits and _")
         return value
 
     @model_validator(mode="after")

@@ -158,7 +158,7 @@ def _reads(name: str, text: str, known: Mapping[str, Operation]) -> JsonObject |
 
 
 def words_of(found: Sequence[Compared]) -> Iterator[str]:
-    """What was compared, in lines."""
+    """The comparison, line by line."""
     for one in found:
         yield f"{one.name or '(not published)'}: {one.tool} is {one.state}"
         yield from (f"  {line}" for line in one.lines)

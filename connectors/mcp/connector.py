@@ -40,7 +40,10 @@ WORDS_MAX = 500
 SECONDS_MIN = 0.5
 CHANGED = "tool_changed"
 FAILED = "tool_failed"
-_SAME = "The approval is void. Look at the difference: `counterseal operation compare mcp {}`. If it is meant, import and publish it anew."
+_SAME = (
+    "The approval is void. Look at the difference: `counterseal operation compare mcp {}`. "
+    "If it is meant, import and publish it anew."
+)
 # Errors of JSON-RPC by which a server says that it has not understood the request, so no tool has begun.
 _NOT_BEGUN = frozenset(
     {messages.PARSE_ERROR, messages.INVALID_REQUEST, messages.METHOD_NOT_FOUND}

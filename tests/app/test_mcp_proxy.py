@@ -27,8 +27,8 @@ async def walls(settings: Settings, serve: Any, tmp_path: Path) -> AsyncIterator
 
 
 async def error_of(walls: Walls, run: Any) -> dict[str, Any]:
-    row = await walls.installation.one("SELECT status, error FROM runs WHERE run_id = $1", run)
-    return {"status": row["status"], **(row["error"] or {})}
+    ended = await walls.installation.books.run(run)
+    return {"status": ended.status, **(ended.error or {})}
 
 
 SCHEMA: Any = {**LISTED["inputSchema"], "properties": {"title": {"type": "string"}, "bcc": {"type": "string"}}}

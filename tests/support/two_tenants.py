@@ -22,7 +22,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.settings import McpServer, Settings
+from app.servers import McpServer
+from app.settings import Settings
 from connectors.catalog import Source
 from connectors.hosts import AllowedHost
 from evidence.chain import Actor
