@@ -15,7 +15,7 @@ from msgspec import structs
 from pydantic import SecretStr
 from slack_sdk.web.async_client import AsyncWebClient
 
-from app import own_database
+from app import own_database, servers
 from app.settings import Settings
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
@@ -112,6 +112,8 @@ def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str =
     if settings.sql_url is not None:
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
         found["sql"] = SqlConnector(sql)
+    if settings.mcp_servers:
+        found["mcp"] = servers.connector_of(settings.mcp_servers, settings.http_hosts, owner)
     return Connectors(found, owner=owner)
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from app import adapters
 from app.definitions import CONFIGURED, lacking
 from app.settings import Settings
+from connectors.frozen import CALL
 from connectors.port import Connectors, Declared
 from core.canonical import JsonObject
 from core.errors import InputError
@@ -68,7 +69,8 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
     for place, name, literals in _calls(workflow):
         operation = workflow.operations[name]
         given = {**literals, **operation.params}
-        if operation.connector == "http" and "url" in given:
+        fixed = operation.handler == CALL and operation.connector in connectors
+        if fixed or (operation.connector == "http" and "url" in given):
             refused = connectors.ready(operation.connector, operation.name, given)
             if refused is not None:
                 yield f"{place}: {refused.message}"

@@ -22,8 +22,9 @@ from slack_sdk.errors import SlackClientError
 from slack_sdk.web.async_client import AsyncWebClient
 from slack_sdk.web.async_slack_response import AsyncSlackResponse
 
-from app import adapters
+from app import adapters, servers
 from app.sending import senders_of
+from app.servers import UNREAD
 from app.settings import Settings
 from approvals.ports import Membership, Messenger
 from approvals.slack.messenger import SlackMessenger
@@ -52,10 +53,8 @@ OWNED = frozenset(
     | {"servicenow_client_secret", "servicenow_transaction_limit_seconds"}
     | {"http_hosts", "model_url", "model_api_key", "model_provider", "sql_url", "signing_key", "webhooks"}
     | {"bpmn_url", "bpmn_username", "bpmn_password", "bpmn_callback_url", "bpmn_topic", "bpmn_worker_id"}
-    | {"s3_bucket", "s3_prefix", "s3_object_lock_mode", "s3_object_lock_days"}
+    | {"s3_bucket", "s3_prefix", "s3_object_lock_mode", "s3_object_lock_days", "mcp_servers"}
 )
-# Stands for a value that is not read yet. Nothing is ever sent with it.
-_UNREAD = "unread"
 REMEDY = "Set it in the tenant's settings: `counterseal tenant apply FILE`."
 
 
@@ -292,6 +291,8 @@ class Outsides:
             own = [(text, target) for path, text, target in placed(content) if path[0] == name] if content else []
             if name == "http":
                 found[name] = lending(connector, partial(_itself, connector), lender, hosts=_hosts(content))
+            elif name == "mcp":
+                found[name] = servers.lent(connector, content, make, lender)
             elif own:
                 parts = [(text, target) for text, target in own if not isinstance(target, Use)]
                 found[name] = lending(connector, partial(make, name), lender, parts)
@@ -359,7 +360,7 @@ def own_settings(base: Settings, content: TenantDocument | None, values: Mapping
 
 def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
     def secret(reference: str | None) -> SecretStr | None:
-        return None if reference is None else SecretStr(values.get(next(named_in(reference)), _UNREAD))
+        return None if reference is None else SecretStr(values.get(next(named_in(reference)), UNREAD))
 
     made: dict[str, Any] = {}
     if (slack := content.slack) is not None:
@@ -374,6 +375,7 @@ def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
     if content.http is not None:
         found = [AllowedHost.of(one.host) for one in content.http.hosts]
         made["http_hosts"] = tuple(one for one in found if one is not None)
+    made["mcp_servers"] = servers.own(content, values)
     if (bpmn := content.bpmn) is not None:
         made |= {"bpmn_url": bpmn.url, "bpmn_username": bpmn.username, "bpmn_password": secret(bpmn.password)}
         made |= {"bpmn_callback_url": bpmn.callback_url, "bpmn_topic": bpmn.topic, "bpmn_worker_id": bpmn.worker_id}

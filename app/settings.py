@@ -27,6 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from app.servers import Servers, web_address
 from connectors.hosts import AllowedHost
 from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant
@@ -75,13 +76,6 @@ def _tenant(value: str) -> str:
         return check_tenant(value)
     except InputError as error:
         raise ValueError(f"is no name: {error.remedy[:1].lower()}{error.remedy[1:].rstrip('.')}") from None
-
-
-def _web_address(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("is not an http:// or https:// URL")
-    return value
 
 
 def _key_prefix(value: str) -> str:
@@ -148,7 +142,7 @@ def _long_enough(value: SecretStr) -> SecretStr:
 
 
 Name: TypeAlias = Annotated[str, AfterValidator(_tenant)]
-Address: TypeAlias = Annotated[str, AfterValidator(_web_address)]
+Address: TypeAlias = Annotated[str, AfterValidator(web_address)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 DatabaseUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_postgres)]
 # The roles that open a page of the console.
@@ -222,6 +216,7 @@ class Settings(BaseSettings):
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"
 
+    mcp_servers: Servers = Field(default_factory=dict)
     bpmn_url: Address | None = None
     bpmn_username: str | None = None
     bpmn_password: SecretStr | None = None

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field
 
+from connectors.frozen import taken
 from connectors.handlers import faults
 from connectors.operation import Operation
 from core.documents import Document, load_document
@@ -114,6 +115,9 @@ def catalog_of(
         document, index = places[name]
         for key, message, remedy in () if name in own else faults(operation, [operations[one] for one in sorted(own)]):
             problems.append(document.problem(("operations", index, key), f"{name}: {message}", remedy))
+        if words := taken(operation, known.get(name)):
+            remedy = "Choose a name that does not begin with `mcp.`, and declare `connector: mcp`."
+            problems.append(document.problem(("operations", index, "name"), f"{name} {words}.", remedy))
     every = {**known, **operations}
     for name, operation in () if problems else operations.items():
         if operation.reverse and operation.reverse.operation not in every:

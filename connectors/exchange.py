@@ -107,6 +107,8 @@ class Unread(InDoubt, frozen=True):
 
 Reply: TypeAlias = Answer | NotSent | InDoubt
 Read = TypeVar("Read")
+# Makes, for the headers of one answer, what is told each piece of it and says if no more is needed.
+Ending: TypeAlias = Callable[[httpx.Headers], Callable[[bytes], bool]]
 
 
 def json_of(
@@ -156,12 +158,13 @@ async def exchange(
     effect: bool,
     timeout_seconds: float,
     body_bytes_max: int = BODY_BYTES_MAX,
+    ending: Ending | None = None,
 ) -> Reply:
     """Send ``request`` within ``timeout_seconds`` in all. Retries only if there was certainly no effect.
 
     With ``effect``, any failure after the request left is in doubt: a timeout, a lost connection, 408, 5xx. Without it,
     the same failure is ``NotSent``: a read can be repeated. Redirects are never followed. The run's
-    trace goes along if the settings say so, and the request names none.
+    trace goes along if the settings say so, and the request names none. ``ending`` ends an answer that stays open.
     """
     if (carried := tracing.OUTBOUND.get()) is not None:
         request.headers.setdefault("Traceparent", carried)
@@ -172,12 +175,17 @@ async def exchange(
         stop=stop_after_attempt(ATTEMPTS) | stop_before_delay(timeout_seconds),
         retry_error_callback=_last,
     )
-    attempt: _Attempt = await retrying(_attempt, client, request, effect, deadline, body_bytes_max)
+    attempt: _Attempt = await retrying(_attempt, client, request, effect, deadline, body_bytes_max, ending)
     return attempt.reply
 
 
 async def _attempt(
-    client: httpx.AsyncClient, request: httpx.Request, effect: bool, deadline: float, body_bytes_max: int
+    client: httpx.AsyncClient,
+    request: httpx.Request,
+    effect: bool,
+    deadline: float,
+    body_bytes_max: int,
+    ending: Ending | None,
 ) -> _Attempt:
     left = False
 
@@ -192,7 +200,7 @@ async def _attempt(
         async with asyncio.timeout_at(deadline):
             response = await client.send(request, stream=True, follow_redirects=False)
             try:
-                body, truncated = await _read(response, body_bytes_max)
+                body, truncated = await _read(response, body_bytes_max, ending)
             finally:
                 await response.aclose()
     except TimeoutError:
@@ -205,12 +213,15 @@ async def _attempt(
     return _judge(Answer(response.status_code, response.headers, body, truncated), effect, where)
 
 
-async def _read(response: httpx.Response, body_bytes_max: int) -> tuple[bytes, bool]:
-    body = bytearray()
-    async for chunk in response.aiter_bytes(64 * 1024):
+async def _read(response: httpx.Response, body_bytes_max: int, ending: Ending | None) -> tuple[bytes, bool]:
+    body, over = bytearray(), None if ending is None else ending(response.headers)
+    # A piece of an answer that stays open is looked at when it comes: it may be the last.
+    async for chunk in response.aiter_bytes(64 * 1024 if over is None else None):
         body += chunk
         if len(body) > body_bytes_max:
             return bytes(body[:body_bytes_max]), True
+        if over is not None and over(chunk):
+            break
     return bytes(body), False
 
 

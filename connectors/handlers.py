@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from connectors import display
+from connectors import display, frozen
 from connectors.canonical import canonical
 from connectors.operation import Operation
 from connectors.tables import HANDLERS, faults_of
@@ -26,6 +26,11 @@ def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tupl
     if operation.handler in HANDLERS:
         yield from faults_of(operation)
         return
+    if operation.connector == frozen.MCP:
+        yield from frozen.faults_of(operation)
+        return
+    if operation.tool is not None:
+        yield "tool", f"{operation.handler} calls no tool of a server.", "Take it out."
     try:
         canonical(operation.handler, operation.params)
     except InputError as error:

@@ -200,6 +200,10 @@ class Lending:
         connector = self._at(values)
         return await connector.faults(declared) if isinstance(connector, Declared) else ()
 
+    async def lent(self) -> Connector:
+        """The connector with its credentials as they are now. ``SecretError`` if they cannot be had."""
+        return self._at(await self._lender.lend(self._own))
+
     async def aclose(self) -> None:
         """Release the connections of every connector that was made."""
         for connector in (self._bare, *self._made.values()):

@@ -77,11 +77,12 @@ class Operation(Part):
 
     Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
     ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``). ``subject`` is the
-    input that names whom the action is about (``{user}``): who that is does not decide on it (promise 12).
+    input that names whom the action is about (``{user}``): who that is does not decide on it (promise 12). ``tool`` is
+    what the server of a tool said of it when it was imported (``connectors.frozen``).
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"owner", "params", "on_timeout", "written_by", "title", "link", "subject"}
+        {"owner", "params", "on_timeout", "written_by", "title", "link", "subject", "tool"}
     )
     name: str = Field(pattern=NAME_PATTERN)
     owner: str | None = Field(default=None, alias="connector", pattern=r"^[a-z][a-z0-9_]*$")
@@ -107,6 +108,7 @@ class Operation(Part):
     params: JsonDocument = Field(default_factory=dict)
     on_timeout: TimedOut | None = None
     written_by: tuple[Annotated[str, Field(pattern=r"^(/[^/]+)+$", max_length=300)], ...] | None = None
+    tool: JsonDocument | None = None
 
     @cached_property
     def connector(self) -> str:

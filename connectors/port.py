@@ -38,6 +38,7 @@ SETTINGS: Mapping[str, str] = {
     "model": "COUNTERSEAL_MODEL_URL",
     "bpmn": "COUNTERSEAL_BPMN_URL",
     "sql": "COUNTERSEAL_SQL_URL",
+    "mcp": "COUNTERSEAL_MCP_SERVERS",
 }
 
 
@@ -130,12 +131,18 @@ class Done(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The target refused: no effect, and a retry will not help (invalid, no right, gone). ``usage``: a model's."""
+    """The target refused: no effect, and a retry will not help (invalid, no right, gone). ``usage``: a model's.
+
+    ``sent``: it was called, and says that it failed. It may have had an effect all the same, and nobody is told that it
+    had none. ``void``: what would be called is not what was approved. After either, the approval is used up.
+    """
 
     code: str
     message: str
     usage: Usage | None = None
     secrets: Lent = ()
+    sent: bool = False
+    void: bool = False
 
 
 class NotSent(Struct, frozen=True):

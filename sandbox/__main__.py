@@ -31,6 +31,7 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--bot-token", default=slack.bot_token, metavar="TOKEN")
     parser.add_argument("--model-key", default=model.api_key, metavar="KEY")
     parser.add_argument("--bpmn-port", type=int, default=None, metavar="PORT", help="also run a BPMN engine here")
+    parser.add_argument("--mcp-port", type=int, default=None, metavar="PORT", help="also run a server of tools here")
     parser.add_argument("--bpmn-callback-token", default="", metavar="TOKEN", help="what its processes report with")
     return parser.parse_args(arguments)
 
@@ -50,6 +51,7 @@ def _config(given: argparse.Namespace) -> SandboxConfig:
             bot_token=given.bot_token,
         ),
         model=ModelConfig(port=given.model_port, api_key=given.model_key),
+        mcp_port=given.mcp_port,
         bpmn=None
         if given.bpmn_port is None
         else BpmnConfig(port=given.bpmn_port, callback_token=given.bpmn_callback_token),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sandbox.bpmn_config import REST_PATH, BpmnConfig
+from sandbox.mcp import Mcp
 from sandbox.model import Model, ModelConfig
 from sandbox.server import LoopbackServer
 from sandbox.servicenow import ServiceNow, ServiceNowConfig
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 class SandboxConfig:
     """Each stand-in's own settings. ``host`` must be a loopback address: the stand-ins' secrets are public.
 
-    ``bpmn`` None: no BPMN engine. Only that stand-in needs the library SpiffWorkflow.
+    ``bpmn`` None: no BPMN engine. Only that stand-in needs the library SpiffWorkflow. ``mcp_port`` None: no MCP server.
     """
 
     servicenow: ServiceNowConfig = field(default_factory=ServiceNowConfig)
@@ -30,6 +31,7 @@ class SandboxConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     host: str = "127.0.0.1"
     bpmn: BpmnConfig | None = None
+    mcp_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class World:
     slack: Slack
     model: Model
     bpmn: Bpmn | None = None
+    mcp: Mcp | None = None
 
     def urls(self) -> dict[str, str]:
         found = {
@@ -49,7 +52,8 @@ class World:
             "slack_api": f"{self.slack.url}/api/",
             "model": f"{self.model.url}/v1",
         }
-        return found if self.bpmn is None else found | {"bpmn": f"{self.bpmn.url}{REST_PATH}"}
+        found |= {} if self.bpmn is None else {"bpmn": f"{self.bpmn.url}{REST_PATH}"}
+        return found | ({} if self.mcp is None else {"mcp": self.mcp.endpoint})
 
 
 @asynccontextmanager
@@ -57,23 +61,25 @@ async def sandbox_world(config: SandboxConfig | None = None) -> AsyncIterator[Wo
     """Run a world: ``async with sandbox_world() as world``. It is reachable inside the block and gone after it."""
     config = config or SandboxConfig()
     bpmn = _bpmn(config.bpmn) if config.bpmn is not None else None
-    world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model), bpmn)
-    parts: list[ServiceNow | Slack | Model | Bpmn] = [
-        world.servicenow,
-        world.slack,
-        world.model,
-        *([bpmn] if bpmn is not None else []),
+    mcp = None if config.mcp_port is None else Mcp(port=config.mcp_port)
+    world = World(ServiceNow(config.servicenow), Slack(config.slack), Model(config.model), bpmn, mcp)
+    parts: list[tuple[ServiceNow | Slack | Model | Bpmn | Mcp, int]] = [
+        (world.servicenow, config.servicenow.port),
+        (world.slack, config.slack.port),
+        (world.model, config.model.port),
+        *([(bpmn, bpmn.config.port)] if bpmn is not None else []),
+        *([(mcp, mcp.port)] if mcp is not None else []),
     ]
     servers: list[LoopbackServer] = []
     try:
-        for part in parts:
-            server = LoopbackServer(part.app, port=part.config.port, host=config.host)
+        for part, port in parts:
+            server = LoopbackServer(part.app, port=port, host=config.host)
             servers.append(server)
             part.url = server.url
             await server.start()
         yield world
     finally:
-        for part in parts:
+        for part, _ in parts:
             await part.close()
         await asyncio.gather(*(server.stop() for server in servers))
 

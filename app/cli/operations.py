@@ -17,10 +17,12 @@ if TYPE_CHECKING:
     from connectors.catalog import Source
     from runtime.requests.declaring import Change
 
-operation = Commands(name="operation", help="Declarations of operations: publish, list, show, compare.")
+operation = Commands(name="operation", help="Declarations of operations: publish, list, show, compare, import.")
 
 _NAMED = re.compile(r"(?P<name>[a-z][a-z0-9_.]{0,199})(?:@(?P<version>[1-9][0-9]{0,6}))?\Z")
 
+Kind = Annotated[str, typer.Argument(metavar="mcp", help="The kind of server.")]
+Server = Annotated[str, typer.Argument(metavar="SERVER", help="Its name in the settings.")]
 Files = Annotated[list[Path], typer.Argument(help="YAML documents with `operations`.")]
 
 
@@ -110,6 +112,64 @@ async def operation_diff(
     for one in changes:
         for line in _lines(one):
             typer.echo(printable(line))
+
+
+@operation.command("import")
+async def operation_import(
+    kind: Kind,
+    server: Server,
+    into: Annotated[Path, typer.Option(help="A folder for the files; nothing in it is published by itself.")],
+    tool: Annotated[list[str] | None, typer.Option(help="Only this tool; may be repeated.")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that are there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a declaration for each tool of a server of the tenant's settings, for a person to review and publish.
+
+    Each is frozen with the words of the server. Hints of a server stand in comments, and allow nothing.
+    """
+    from app import upstream
+
+    _check(kind)
+    async with context.faces() as faces:
+        folder = faces.settings.definitions_dir
+        if folder is not None and into.resolve().is_relative_to((folder / "operations").resolve()):
+            words = f"{into} is published at start, and nobody would have read what is imported."
+            raise InputError(words, where="--into", remedy="Choose another folder.")
+        found = await upstream.imported(faces, faces.settings.tenant, server, tool or ())
+    paths = {into / f"{name}.yaml": text for name, text in found.documents.items()}
+    if there := sorted(str(path) for path in paths if path.exists() and not replace):
+        raise InputError(f"{there[0]} is there already.", where="--into", remedy="Add --replace to overwrite it.")
+    into.mkdir(parents=True, exist_ok=True)
+    for path, text in paths.items():
+        path.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json({"written": sorted(map(str, paths)), "left_out": found.left_out})
+        return
+    for path in sorted(paths):
+        typer.echo(f"written {path}")
+    for name, why in sorted(found.left_out.items()):
+        typer.echo(printable(f"left out {name}: {why}"))
+    typer.echo("Read each file, then publish it: counterseal operation publish FILE")
+
+
+@operation.command("compare")
+async def operation_compare(kind: Kind, server: Server, as_json: Json = False) -> None:
+    """Show in which words a server describes its tools otherwise than they are frozen, before one is imported anew."""
+    from app import upstream
+
+    _check(kind)
+    async with context.faces() as faces:
+        found = await upstream.compared(faces, faces.settings.tenant, server)
+    if as_json:
+        print_json([structs.asdict(one) for one in found])
+        return
+    for line in upstream.words_of(found):
+        typer.echo(printable(line))
+
+
+def _check(kind: str) -> None:
+    if kind != "mcp":
+        raise InputError(f"{kind!r} is no kind of server.", where="KIND", remedy="Write mcp.")
 
 
 def _lines(change: Change) -> list[str]:

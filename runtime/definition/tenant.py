@@ -5,7 +5,7 @@ Secrets stand in it by reference alone. A key that is left out is not set: nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field
 
+from connectors.frozen import SERVER_PATTERN
 from connectors.headers import problem_of
 from connectors.hosts import AllowedHost
 from core.canonical import sha256_hex
@@ -24,6 +25,7 @@ from evidence.blobs import LockMode
 from runtime.definition.model import DocumentPart
 
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+_ServerName = Annotated[str, Field(pattern=SERVER_PATTERN)]
 _SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 # The rest of a path below the tenant's own place, which its keeper adds.
 _Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,7}$")]
@@ -119,6 +121,21 @@ class SqlDocument(DocumentPart):
     password: _Reference
 
 
+class McpServerDocument(DocumentPart):
+    """One server of tools (MCP over streamable HTTP), with headers that Counterseal adds to each request to it."""
+
+    url: _Address
+    headers: Annotated[dict[str, Annotated[str, Field(max_length=2000)]], Field(max_length=20)] = Field(
+        default_factory=dict
+    )
+
+
+class McpDocument(DocumentPart):
+    """The servers whose tools the tenant has imported as operations, by name."""
+
+    servers: Annotated[dict[_ServerName, McpServerDocument], Field(min_length=1, max_length=50)]
+
+
 class Signed(StrEnum):
     """The way in which a caller signs: as our business rule for ServiceNow does, or as its own product does."""
 
@@ -204,6 +221,7 @@ class TenantDocument(DocumentPart):
     http: HttpDocument | None = None
     bpmn: BpmnDocument | None = None
     sql: SqlDocument | None = None
+    mcp: McpDocument | None = None
     webhooks: Annotated[dict[_Name, WebhookDocument], Field(max_length=100)] = Field(default_factory=dict)
     evidence: EvidenceDocument | None = None
     tell: TellDocument | None = None
@@ -266,6 +284,9 @@ def placed(content: TenantDocument) -> Iterator[_Placed]:
         for header, text in host.headers.items():
             if allowed is not None:
                 yield ("http", "hosts", number, "headers", header), text, Target(allowed.host, allowed.port)
+    for name, server in content.mcp.servers.items() if content.mcp is not None else ():
+        for header, text in server.headers.items():
+            yield ("mcp", "servers", name, "headers", header), text, target_of(server.url)
     for name, webhook in content.webhooks.items():
         yield ("webhooks", name, "secret"), webhook.secret, Use.INCOMING
     if content.evidence is not None:
@@ -307,11 +328,17 @@ def _hosts(document: Document, content: TenantDocument) -> Iterator[Problem]:
         elif (allowed.host, allowed.port) in seen:
             yield document.problem((*path, "host"), f"{host.host!r} is here twice.", "Name it once.")
         seen |= set() if allowed is None else {(allowed.host, allowed.port)}
-        for name, text in host.headers.items():
-            if (problem := problem_of(name)) is not None:
-                yield document.problem((*path, "headers", name), f"{problem}.", "Take it out.")
-            elif not text.isascii() or not text.isprintable():
-                yield document.problem((*path, "headers", name), "It holds characters that a header cannot.", "")
+        yield from _headers(document, path, host.headers)
+    for one, server in content.mcp.servers.items() if content.mcp is not None else ():
+        yield from _headers(document, ("mcp", "servers", one), server.headers)
+
+
+def _headers(document: Document, path: Path, headers: Mapping[str, str]) -> Iterator[Problem]:
+    for name, text in headers.items():
+        if (problem := problem_of(name)) is not None:
+            yield document.problem((*path, "headers", name), f"{problem}.", "Take it out.")
+        elif not text.isascii() or not text.isprintable():
+            yield document.problem((*path, "headers", name), "It holds characters that a header cannot.", "")
 
 
 def _halves(document: Document, content: TenantDocument) -> Iterator[Problem]:

@@ -21,12 +21,13 @@ from app import doctor
 from app.access import Role
 from app.http.application import create_app
 from app.settings import Settings
-from tests.support import two_tenants
+from sandbox.mcp import Fault
+from tests.support import two_tenants, upstream
 from tests.support.agents import call, calls, says
 from tests.support.two_tenants import CARDS, INCIDENT, Walls
 
 HEADERS = {"Authorization": "Bearer ${{ secrets.crm_token }}", "X-Plain": "fine"}
-NAMES = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook")
+NAMES = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook", "mcp")
 
 
 def sends(url: str, method: str = "POST", **more: Any) -> dict[str, Any]:
@@ -55,6 +56,7 @@ async def walls(settings: Settings, serve: Any, tmp_path: Path) -> AsyncIterator
             text("noted", {"id": "a", "do": "servicenow.incident.add_work_note", "with": note, **kept}),
         ):
             await made.installation.add(one, "globex")
+        await upstream.accept(made, "globex")
         yield made
 
 
@@ -125,6 +127,16 @@ async def decided(walls: Walls, how: str) -> None:
     await walls.installation.work()
 
 
+# What a server of tools says, and in it all that it was sent.
+SAID = {"content": [{"type": "text", "text": "TOLD"}], "structuredContent": {"id": "TOLD"}}
+TOLD = {
+    "result": Fault("result", result=SAID),
+    "is error": Fault("result", result={**SAID, "isError": True}),
+    "altered": Fault("result", result={"content": [], "structuredContent": {"id": 7, "TOLD": "TOLD"}}),
+    "error": Fault("error", error=-32602),
+    "doubt": Fault("error", error=-32603),
+    "page": Fault("html"),
+}
 # Where the canary stands x what comes of the call.
 ENDS = [
     *(("called", status, "") for status in (200, 302, 400, 429, 500)),
@@ -133,13 +145,16 @@ ENDS = [
     *(("agent", status, "") for status in (200, 302, 400, 500)),
     *(("growing", status, "") for status in (200, 302, 400, 500)),
     ("asked", 500, "approve"),
+    *(("ticket", end, "approve") for end in (*TOLD, 200, 302, 401, 500)),
     *(("noted", 200, how) for how in ("approve", "reject")),
 ]
 
 
 @pytest.mark.parametrize(("workflow", "status", "how"), ENDS)
-async def test_a_planted_secret_is_found_nowhere(walls: Walls, workflow: str, status: int, how: str) -> None:
+async def test_a_planted_secret_is_found_nowhere(walls: Walls, workflow: str, status: Any, how: str) -> None:
     walls.globex.echo.status = status
+    if workflow == "ticket" and status != 200:
+        walls.globex.mcp.faults["tools/call"] = TOLD.get(status) or Fault("status", status)
     with structlog.testing.capture_logs() as logged:
         run = await begun(walls, workflow)
         if how in ("approve", "reject"):
@@ -149,7 +164,9 @@ async def test_a_planted_secret_is_found_nowhere(walls: Walls, workflow: str, st
             assert (await client.post(f"/v1/runs/{run}/retry", json={"reason": "again"})).status_code == 200
             await walls.installation.work()
     sent = json.dumps(walls.globex.echo.seen)
-    if workflow != "noted" and how != "reject":
+    if workflow == "ticket":
+        assert walls.globex.mcp.calls, "its server takes nobody without the secret"
+    elif workflow != "noted" and how != "reject":
         assert walls.globex.secret("crm_token") in sent, "and yet it is sent, to the host that it is for"
         assert f"key {walls.globex.secret('crm')}" in sent
         told = [row async for place, row in everything(walls, logged) if place == "journal"]

@@ -56,6 +56,7 @@ CONNECTORS = {
     "model": "ask",
     "bpmn": "tests/app/test_tenants_matrix.py",
     "sql": "tests/app/test_tenants_matrix.py",
+    "mcp": "tests/app/test_mcp_proxy.py",
 }
 # Each kind of message, with what carries it.
 MESSAGES = {

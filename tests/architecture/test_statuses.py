@@ -32,6 +32,7 @@ EXEMPT = {
     ("app/http/application.py", "ready"): "the readiness of this process",
     ("connectors/bpmn/connector.py", "canceled"): "the name of a member of an output",
     ("connectors/operation.py", "in_doubt"): "the name of a field of declarations",
+    ("connectors/frozen.py", "in_doubt"): "the same",
     ("evidence/derived.py", "canceled"): "the name of a member of the bundle",
     ("evidence/history.py", "approved"): "the verifier knows approvals from the chain alone, not from `approvals`",
     ("evidence/history.py", "requested"): "the same",

@@ -34,7 +34,7 @@ def routes() -> Iterable[str]:
 
 
 def connectors() -> Iterable[str]:
-    return {one.connector for one in load_catalog().operations.values()} | {"sql"}
+    return {one.connector for one in load_catalog().operations.values()} | {"sql", "mcp"}
 
 
 def tables() -> Iterable[str]:

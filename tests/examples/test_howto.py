@@ -129,7 +129,7 @@ def playground(
     ports = dict(zip(shown, _free_ports(len(shown)), strict=True))
     found = Playground(ports, {})
     exported = re.findall(r"^export (\w+)=(\S+)$", counterseal, re.MULTILINE)
-    found.environment.update((name, found.here(value)) for name, value in exported)
+    found.environment.update((name, found.here(value.strip("'"))) for name, value in exported)
     found.environment.update(
         COUNTERSEAL_HOME=str(folder / "home"),
         COUNTERSEAL_DATABASE_URL=database,

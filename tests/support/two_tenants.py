@@ -22,11 +22,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from app.servers import McpServer
 from app.settings import Settings
 from connectors.catalog import Source
 from connectors.hosts import AllowedHost
 from evidence.chain import Actor
 from runtime.requests import declaring, policies, publishing, tenancy
+from sandbox.mcp import Mcp
 from sandbox.model import ModelConfig
 from sandbox.server import LoopbackServer
 from sandbox.servicenow import ServiceNowConfig
@@ -96,6 +98,7 @@ class Side:
     world: World
     echo: Echo
     folder: Any
+    mcp: Mcp
     more: list[str] = field(default_factory=list)
 
     def secret(self, name: str) -> str:
@@ -109,7 +112,7 @@ class Side:
 
     def document(self, **without: bool) -> str:
         """The tenant's settings, which name this world; parts can be left out."""
-        host = self.echo.url.removeprefix("http://")
+        host, tools = self.echo.url.removeprefix("http://"), self.mcp.url.removeprefix("http://")
         slack, now = (url.removeprefix("http://") for url in (self.world.slack.url, self.world.servicenow.url))
         parts = {
             "slack": "slack: {bot_token: '${{ secrets.slack_bot }}', signing_secret: '${{ secrets.signing }}',"
@@ -118,7 +121,9 @@ class Side:
             " password: '${{ secrets.sn }}'}",
             "model": f"model: {{url: '{self.world.model.url}/v1', api_key: '${{{{ secrets.model }}}}'}}",
             "http": f"http: {{hosts: [{{host: '{host}/private',"
-            " headers: {X-Crm-Key: 'key ${{ secrets.crm }}'}}]}",
+            f" headers: {{X-Crm-Key: 'key ${{{{ secrets.crm }}}}'}}}}, {{host: '{tools}/private'}}]}}",
+            "mcp": f"mcp: {{servers: {{crm: {{url: '{self.mcp.endpoint}',"
+            " headers: {Authorization: 'Bearer ${{ secrets.mcp }}'}}}}",
             "webhooks": "webhooks: {incidents: {secret: '${{ secrets.hook }}'}}",
             "evidence": f"evidence: {{signing_key: '${{{{ secrets.pem }}}}', directory: '{self.folder}'}}",
         }
@@ -132,6 +137,7 @@ class Side:
                 f"  sn: {{from: environment, for: ['{now} as {INTEGRATION_USER}']}}",
                 f"  model: {{from: environment, for: ['{model}']}}",
                 f"  crm: {{from: environment, for: ['{host}']}}",
+                f"  mcp: {{from: environment, for: ['{tools}']}}",
                 f"  crm_token: {{from: environment, for: ['{host}']}}",
                 "  hook: {from: environment, for: [incoming]}",
                 "  pem: {from: file, name: evidence.pem, for: [evidence]}",
@@ -143,7 +149,7 @@ class Side:
     @property
     def given(self) -> dict[str, SecretStr]:
         """The secrets that the environment keeps for this tenant."""
-        names = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook", "bpmn", "sql")
+        names = ("slack_bot", "signing", "sn", "model", "crm", "crm_token", "hook", "bpmn", "sql", "mcp")
         return {name: SecretStr(self.secret(name)) for name in names}
 
 
@@ -161,13 +167,17 @@ async def side(stack: AsyncExitStack, tenant: str, folder: Any) -> Side:
     world.slack.state.channels[CARDS].members.update({"U0ANA", "U0BEN", "U0REQ"})
     echo = Echo()
     echo.url = (await stack.enter_async_context(LoopbackServer(echo.app))).url
-    return Side(tenant, world, echo, folder)
+    mcp = Mcp(authorization=f"Bearer {own('mcp')}")
+    mcp.url = (await stack.enter_async_context(LoopbackServer(mcp.app))).url
+    stack.callback(mcp.released.set)
+    return Side(tenant, world, echo, folder, mcp)
 
 
 def environment_of(settings: Settings, own: Side, others: list[Side], home: Any) -> Settings:
     """The settings of a process whose environment has this side's world, and the secrets of all."""
     given = {one.tenant: one.given for one in (own, *others)}
-    host, port = own.echo.url.removeprefix("http://").split(":")
+    hosts = [f"{url.removeprefix('http://')}/private" for url in (own.echo.url, own.mcp.url)]
+    tools = McpServer(url=own.mcp.endpoint, headers={"Authorization": SecretStr(own.mcp.authorization)})
     return settings.model_copy(
         update={
             "secrets": given,
@@ -179,7 +189,8 @@ def environment_of(settings: Settings, own: Side, others: list[Side], home: Any)
             "servicenow_url": own.world.servicenow.url,
             "servicenow_username": INTEGRATION_USER,
             "servicenow_password": own.given["sn"],
-            "http_hosts": (AllowedHost(host, int(port), allow_private=True),),
+            "http_hosts": tuple(AllowedHost.of(one) for one in hosts),
+            "mcp_servers": {"crm": tools},
         }
     )
 

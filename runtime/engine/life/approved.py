@@ -27,7 +27,7 @@ from policy.evaluate import Decision
 from runtime.engine.book.instructions import Given, given_of, still_approved
 from runtime.engine.life import ask
 from runtime.engine.life.proposal import Leased, Proposal
-from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.model.errors import SENT, VOID, ErrorClass, StepError
 from runtime.engine.model.rows import ReceiptRow
 
 # In a stored action: the fields besides the written ones whose values before are bound, because rules read them.
@@ -159,13 +159,18 @@ def counted_again(leased: Leased, given: Given) -> Leased | None:
 
 
 def matching(p: Proposal, bound: str) -> UUID | None:
-    """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed."""
+    """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed.
+
+    An attempt that failed after it was sent, or because the target was not what was approved, has used it up.
+    """
     given, receipt = p.known.given, p.known.receipt
     if given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound:
         return given.approval_id
     if receipt is None or not p.owns(receipt):
         return None  # an approval given to another run lets nothing out here
     if receipt.status != ReceiptStatus.FAILED or receipt.action_digest != bound:
+        return None
+    if {*SENT, *VOID} & {*(receipt.error or {})}:
         return None
     used = still_approved(p.transition.view, p.transition.run, receipt)
     if used is None or not p.step.again:

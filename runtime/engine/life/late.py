@@ -33,7 +33,7 @@ def known_of(
             return None
         case None:
             known = LateAnswer.UNANSWERED
-        case InDoubt(message=message):
+        case InDoubt(message=message) | Refused(message=message, sent=True):
             known, values = LateAnswer.IN_DOUBT, {"detail": {"message": message}}
         case Refused(code=code, message=message):
             known, values = LateAnswer.FAILED, {"code": code, "detail": {"code": code, "message": message}}

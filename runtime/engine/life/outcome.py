@@ -18,7 +18,7 @@ from runtime.engine.life.outside import expect_no_more, park_outside
 from runtime.engine.life.records import CONNECTOR, read_by, refused_by
 from runtime.engine.life.sharing import NOT_SENT
 from runtime.engine.life.transition import Transition, finish
-from runtime.engine.model.errors import SENT, UNUSABLE, ErrorClass, StepError
+from runtime.engine.model.errors import SENT, UNUSABLE, VOID, ErrorClass, StepError
 from runtime.engine.model.events import ActionFailed, ActionSucceeded
 from runtime.engine.model.rows import ReceiptRow, StepRow
 
@@ -65,9 +65,10 @@ def unfit(transition: Transition, work: Perform, outcome: Unfit, usage: JsonObje
 
 
 def refused(transition: Transition, work: Perform, outcome: Refused, usage: JsonObject | None) -> None:
-    """Record that the target refused the call: nothing happened, and the step fails."""
+    """Record that the target refused the call, and the step fails. The error says if it was sent, or is void."""
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
-    error = StepError(kind, outcome.code, outcome.message)
+    more = {**(SENT if outcome.sent else {}), **(VOID if outcome.void else {})}
+    error = StepError(kind, outcome.code, outcome.message, more)
     _did_not_happen(transition, work.receipt, error, outcome.secrets)
     transition.fail(work.step, error.to_json(), usage, refused_by(transition, work.step, work.operation))
 

@@ -41,6 +41,8 @@ RELEASED = "released"
 
 # Added to an error: the call was sent, so it may have been done. Nobody may be told that it was not.
 SENT: Mapping[str, Json] = {"sent": True}
+# Added to an error: what would have been called is not what was approved.
+VOID: Mapping[str, Json] = {"void": True}
 
 
 class StepError(Struct, frozen=True):

@@ -1,0 +1,101 @@
+"""The MCP servers that the settings name: of the environment, and of each tenant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Annotated, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from connectors.frozen import SERVER_PATTERN
+from connectors.headers import canonical_headers
+from connectors.hosts import AllowedHost
+from connectors.lending import Lender, lending
+from connectors.mcp.client import Server
+from connectors.mcp.connector import McpConnector, McpServers
+from connectors.port import SETTINGS, Connector
+from core.errors import InputError
+from core.secret_values import filled, named_in
+from runtime.definition.tenant import TenantDocument, placed
+
+Made: TypeAlias = Callable[[str, Mapping[str, str]], Connector]
+# Stands for a value that is not read yet. Nothing is ever sent with it.
+UNREAD = "unread"
+
+
+def web_address(value: str) -> str:
+    """The address. ``ValueError`` if it is none of the web."""
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("is not an http:// or https:// URL")
+    return value
+
+
+class McpServer(BaseModel):
+    """One server of tools: its address, and headers that Counterseal adds to each request to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    url: Annotated[str, AfterValidator(web_address)]
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
+
+    @field_validator("headers")
+    @classmethod
+    def _sendable(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
+        try:
+            canonical_headers({name: text.get_secret_value() for name, text in value.items()})
+        except InputError as error:
+            raise ValueError(error.message) from None
+        return value
+
+
+def _named(value: dict[str, McpServer]) -> dict[str, McpServer]:
+    for name in value:
+        if not re.fullmatch(SERVER_PATTERN, name):
+            raise ValueError(f"the server {name[:80]!r} is not lower-case letters, digits and _")
+    return value
+
+
+Servers: TypeAlias = Annotated[dict[str, McpServer], AfterValidator(_named)]
+
+
+def own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, McpServer]:
+    """The servers of a tenant's own settings; ``values`` are those of the secrets that were read."""
+    found: dict[str, McpServer] = {}
+    for name, one in content.mcp.servers.items() if content.mcp is not None else ():
+        known = {secret: values.get(secret, UNREAD) for text in one.headers.values() for secret in named_in(text)}
+        headers = {header: SecretStr(str(filled(text, known))) for header, text in one.headers.items()}
+        found[name] = McpServer.model_construct(url=one.url, headers=headers)  # what no header can hold is never sent
+    return found
+
+
+def connector_of(servers: Mapping[str, McpServer], hosts: tuple[AllowedHost, ...], owner: str) -> McpServers:
+    """The connector ``mcp``. A server may have a private address only if the hosts that are allowed say so."""
+    setting = f"mcp.servers of the tenant {owner}" if owner else SETTINGS["mcp"]
+    made: dict[str, Connector] = {}
+    for name, said in servers.items():
+        url, headers = urlsplit(said.url), {one: text.get_secret_value() for one, text in said.headers.items()}
+        port = None if url.port == {"https": 443, "http": 80}.get(url.scheme) else url.port
+        listed = [one for one in hosts if (one.host, one.port) == ((url.hostname or "").lower(), port)]
+        private = any(one.allow_private for one in listed)
+        made[name] = McpConnector(Server(name, said.url, headers, private, setting))
+    return McpServers(made, setting)
+
+
+def lent(bare: Connector, content: TenantDocument | None, make: Made, lender: Lender) -> Connector:
+    """The same servers, each with its own credentials lent to it: a call of one reads no secret of another."""
+
+    def made(name: str, values: Mapping[str, str]) -> Connector:
+        servers = make("mcp", values)
+        assert isinstance(servers, McpServers), "made of the same settings as the bare ones"
+        return servers.servers[name]
+
+    def one(name: str, server: Connector) -> Connector:
+        every = placed(content) if content is not None else ()
+        parts = [(text, at) for path, text, at in every if path[:3] == ("mcp", "servers", name)]
+        return lending(server, partial(made, name), lender, parts) if parts else server
+
+    assert isinstance(bare, McpServers), "the connector of this name"
+    return bare.each(one)

@@ -1,0 +1,1 @@
+"""Tools of other servers over streamable HTTP (Model Context Protocol), as operations."""
