@@ -10,11 +10,12 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
+from pydantic import Field
 
 from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, Steerer, check_own
-from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, values_exported
+from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, told_fork, values_exported
 from approvals.model import VoteChannel
 from core.canonical import JsonObject, sha256_hex
 from core.changes import changes
@@ -25,8 +26,8 @@ from evidence.layout import VALUES
 from runtime.engine.model.states import RunState
 from runtime.engine.replay.past import PAGE_BYTES_MAX
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import pausing, starting, steering
-from runtime.requests.finding import of_person
+from runtime.requests import forking, pausing, starting, steering
+from runtime.requests.finding import by_values, of_person
 from runtime.requests.holding import HoldRequest
 from runtime.requests.starting import Started, StartRequest
 from runtime.requests.steering import retry_run
@@ -37,6 +38,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 evidence = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
+Found = Annotated[str, Field(min_length=3, max_length=300, pattern=models.REFERENCE)]
 Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
 
@@ -90,13 +92,15 @@ async def listed(
     workflow: Text | None = None,
     reference: Reference | None = None,
     requested_by: Text | None = None,
+    search: Annotated[list[Found] | None, Query(max_length=8)] = None,
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference, or of this person.
+    `search` is a NAME=VALUE by which their workflow finds them; all that are given have to fit.
 
     `requested_by` is a person's id, or any account or e-mail of theirs: all runs that they requested are found,
     whatever they were called then.
     """
-    wanted, after = RunFilter(status, workflow, reference), paging.after(datetime, UUID)
+    wanted, after = by_values(RunFilter(status, workflow, reference), search or ()), paging.after(datetime, UUID)
     wanted = await faces.ask(who.tenant, of_person, wanted, requested_by)
     rows = await faces.ask(who.tenant, read_models.runs_page, wanted, paging.limit + 1, *after)
     return paging.page(rows, "created_at", "run_id")
@@ -214,6 +218,29 @@ async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep
     async with faces.database.transaction(who.tenant) as connection:
         status = await retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
+
+
+@router.post(
+    "/{run_id}/fork",
+    response_model=models.ForkAnswer,
+    status_code=201,
+    summary="Begin a run from an earlier point of one that is over",
+    responses={200: {"model": models.ForkAnswer, "description": "The preview"}},
+)
+async def fork(run_id: UUID, body: models.Fork, who: Operator, faces: FacesDep, response: Response) -> dict[str, Any]:
+    """Begins a run: what was done at that point stays done, with its values; all else is judged and asked anew. 409
+    says why that is not possible.
+    """
+    order = forking.Order(run_id, body.at, body.reason, body.again)
+    made: UUID | None = None
+    async with faces.database.transaction(who.tenant) as connection:
+        if body.preview:
+            response.status_code = 200
+            found = await forking.preview(connection, faces.definitions, who.tenant, order)
+        else:
+            forked = await forking.fork_run(connection, faces.definitions, who.tenant, order, who.actor)
+            made, found = forked.run_id, forked.preview
+    return {"run_id": made, "origin": run_id, **told_fork(found)}
 
 
 @router.post(

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
+from connectors.naming import within
 from connectors.operation import Operation
 from connectors.schema import check_keywords, check_references, validator_of
 from core.budgets import most
@@ -34,6 +36,7 @@ from runtime.definition.model import (
     WorkflowDocument,
 )
 from runtime.definition.reserved import remembering
+from runtime.definition.shapes import shape_of
 from runtime.definition.starts import started_by
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
@@ -66,16 +69,23 @@ def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Ch
 
 
 def load_workflow(
-    text: str, file: str, catalog: Catalog, published: str | None = None, *, typed: bool = False
+    text: str,
+    file: str,
+    catalog: Catalog,
+    published: str | None = None,
+    *,
+    typed: bool = False,
+    children: Mapping[str, Json] = MappingProxyType({}),
 ) -> Workflow:
     """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
 
     ``typed``: names below the trigger and below outputs are looked up in their schemas. So is what is checked or
     published; what an earlier release has published goes on as it is. ``published`` is the digest under which it was
-    published: an earlier release took that of the text with its secrets.
+    published: an earlier release took that of the text with its secrets. ``children`` are the schemas of what other
+    workflows give, by their names as steps have them.
     """
     content = validate(document := load_document(text, file), WorkflowDocument)
-    compiler, text_digest = GraphCompiler(document, catalog, typed=typed), sha256_hex(text.encode())
+    compiler, text_digest = GraphCompiler(document, catalog, typed=typed, children=children), sha256_hex(text.encode())
     _typed_trigger(compiler, content.trigger)
     root = compiler.compile(content)
     text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
@@ -83,6 +93,7 @@ def load_workflow(
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
+    search = _search(compiler, scope, content)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
     others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
@@ -107,6 +118,8 @@ def load_workflow(
         functions=tuple(sorted(compiler.functions)),
         copies=compiler.copies,
         subject=subject,
+        search=search,
+        gives=shape_of(content.result, result, compiler.schemas),
         trigger=content.trigger,
         schedule=others[0],
         webhook=others[1],
@@ -133,6 +146,30 @@ def _graph(
         result=result,
         flow=flow_of(root),
     )
+
+
+def _search(compiler: GraphCompiler, scope: StepScope, content: WorkflowDocument) -> Template | None:
+    """The expressions by whose values runs are found. None may read what the trigger's schema marks as secret."""
+    if not content.search:
+        return None
+    found = compiler.value(scope, ("search",), dict(content.search))
+    for place, variable, members in dict.fromkeys(found.places()):
+        if variable == "trigger" and _holds_secret(content.trigger or {}, members):
+            words = (
+                f"Runs cannot be found by {'.'.join((variable, *members))}: the trigger's schema marks it as secret."
+            )
+            compiler.problem(("search", *place), words, "Take it out of `search`.")
+    return found
+
+
+def _holds_secret(schema: dict[str, Any], members: Sequence[str]) -> bool:
+    """True if what is at these members, around it or below it, is marked as secret."""
+    found = (within(schema, members[:depth]) for depth in range(len(members) + 1))
+    around = [one["anyOf"] for one in found if one]
+    marked = any(part.get("x-secret") is True for parts in around for part in parts if isinstance(part, dict))
+    last = str(around[-1])
+    # What a reference leads to may be marked anywhere.
+    return marked or "x-secret" in last or ("$ref" in str(around[1:]) and "x-secret" in str(schema))
 
 
 def _typed_trigger(compiler: GraphCompiler, schema: dict[str, Any] | None) -> None:
