@@ -12,7 +12,6 @@ from app.http import models
 from app.http.dependencies import Agent, FacesDep, Paged
 from core.db import Connection
 from core.errors import ConsistencyError
-from core.ids import new_id
 from runtime.definition.catalog import Definitions
 from runtime.requests import steering
 from runtime.requests.acting import ActionStatus, Standing, Wanted, act, standing
@@ -48,7 +47,7 @@ async def ask(
         actor=who.actor,
         operation=body.operation,
         input=body.input,
-        key=idempotency_key or str(new_id()),
+        key=idempotency_key or "",
         session=body.session,
         acts_for=body.acts_for,
         a_minute=limit("agent_actions"),

@@ -17,7 +17,6 @@ from core.canonical import digest
 from core.errors import InputError
 from evidence.chain import Actor
 from runtime.requests import declaring, policies
-from runtime.requests.acting import withdraw_orphans
 from tests.support.app_stage import PEOPLE, POLICY
 from tests.support.outside import Gate
 
@@ -135,27 +134,6 @@ async def test_the_owner_and_whom_it_acts_for_do_not_decide(
     assert await status(bot, action) == "applied"
 
 
-async def test_off_is_off_before_and_after_the_vote(installation: Any, bot: httpx.AsyncClient) -> None:
-    ways = [
-        AGENTS.replace("{id: bot, owner: eve}", "{id: bot, owner: eve, active: false}"),
-        AGENTS.replace("{id: bot, owner: eve}, ", ""),
-        AGENTS.replace("name: Eve,", "name: Eve, active: false,"),
-    ]
-    for number, off in enumerate(ways):
-        for voted in (False, True):
-            await installation.people(AGENTS)
-            client = await agent(installation)
-            call = {**DANGER, "input": {"name": f"n{number}{voted}"}}
-            action = (await client.post("/v1/actions", json=call)).json()["id"]
-            await installation.work()
-            if voted:
-                assert (await vote(installation, action, "approve")).status_code == 200
-            await installation.people(off)
-            await installation.app.sweeper().sweep()
-            await installation.work()
-            assert installation.outside.effects == [], (off, voted)
-
-
 RULES = POLICY.replace("version: 1", "version: 2").replace(
     "probe.effect.apply}", "probe.effect.apply}\n    when: {when}"
 )
@@ -179,22 +157,6 @@ async def test_rules_know_the_agent_and_that_its_values_are_its_own(
     action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
     await installation.work()
     assert await status(bot, action) == wanted
-
-
-async def test_an_agent_without_a_token_has_nothing_done(installation: Any, bot: httpx.AsyncClient) -> None:
-    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
-    await installation.work()
-    assert (await vote(installation, action, "approve")).status_code == 200
-    database, definitions = installation.app.faces.database, installation.app.faces.definitions
-    token = bot.headers["Authorization"].removeprefix("Bearer ")
-    kept = await agent(installation)
-    assert await access.revoke_token(database, "default", token, TESTER) == 1
-    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 0  # it has another
-    await access.revoke_token(database, "default", kept.headers["Authorization"].removeprefix("Bearer "), TESTER)
-    await installation.token(Role.TRIGGER, subject="bot")  # no token of an agent
-    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 1
-    await installation.work()
-    assert (installation.outside.effects, await installation.status(UUID(action))) == ([], "canceled")
 
 
 async def test_many_wait_and_a_vote_reaches_its_own(installation: Any, bot: httpx.AsyncClient) -> None:

@@ -266,7 +266,7 @@ class Commit(Struct):
     come in between. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
     ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
     and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
-    directory must still have: the votes of the approvals used in here were counted by it.
+    directory must still have: the votes of approvals in here were counted by it. ``agent`` needs a good token still.
 
     ``family`` moves the counters of all runs that the outermost one has led to, ``family_max`` bounds their writes.
 
@@ -309,6 +309,7 @@ class Commit(Struct):
     finished: bool = False
     cancels_rest: bool = False
     stop: int | None = None
+    agent: str | None = None
     people: str | None = None
     lease: timedelta = timedelta(seconds=30)
     held: Sequence[Claim] = ()
