@@ -19,19 +19,21 @@ from msgspec import Struct, to_builtins
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.catalog import Catalog
 from connectors.disclosure import secret_names
+from connectors.operation import Operation
 from connectors.proposal import build_action
 from core.budgets import LIMITS, Limit, OverLimit
 from core.canonical import Json, JsonObject, digest
 from core.db import Connection
-from core.errors import ConsistencyError, InputError, NotFoundError
+from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
 from core.identity import Role
 from core.ids import new_id
 from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.definition.one_step import of_input, one_step
+from runtime.definition.one_step import is_plain, of_input, one_step
 from runtime.definition.reserved import ACTION
 from runtime.engine.book import contributors
 from runtime.engine.book.ends import end_of
@@ -44,10 +46,14 @@ from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
 from runtime.store.actions import Counted, Earlier, Kept
+from runtime.store.books import Book
+from runtime.store.documents import StoredWorkflow
 
 # A call that was refused is not asked about again for so long.
 REFUSED_FOR = timedelta(hours=1)
 STEP = "action"
+# An operation whose declaration names no inputs has so many workflows, one for each set of names that is given.
+SHAPES_MAX = 100
 
 
 class ActionStatus(StrEnum):
@@ -205,9 +211,12 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
         words = f"{operation.name} takes it as a secret, which no run's input may hold"
         raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")
     build_action(operation, wanted.input)
-    inputs = {name: of_input(name) for name in sorted(wanted.input)}
-    stored = one_step(ACTION, "An action of an agent", STEP, operation, inputs, catalog)
-    await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT)
+    stored = _workflow(operation, wanted.input, catalog)
+    if await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT):
+        kept = await actions.shapes(connection, wanted.tenant_id, stored)
+        if kept > SHAPES_MAX:
+            words = f"{SHAPES_MAX} sets of names of its input were asked for already, and its declaration names none"
+            raise InputError(words, where="input", remedy="Name its inputs in its declaration.")
     trigger: JsonObject = {"reference": wanted.session or operation.name, "input": wanted.input, "for": wanted.acts_for}
     trigger["counted"] = to_builtins(counted)
     shaped = () if wanted.acts_for is None else (contributors.mark(Role.SOURCE_REQUESTER, wanted.acts_for),)
@@ -219,6 +228,23 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
     return (await start_run(connection, definitions.compiled(stored), request, definitions)).run_id
 
 
+def _workflow(operation: Operation, given: JsonObject, catalog: Catalog) -> StoredWorkflow:
+    """The workflow that does the operation with what a run is given of its inputs.
+
+    It is the same for all that the declaration names: an input that was not given is left out.
+    """
+    declared = operation.input_schema.get("properties")
+    names = declared if isinstance(declared, dict) else {}
+    known: JsonObject = {name: None for name in names if is_plain(name)}
+    taken = known.keys() - operation.params.keys() - {*secret_names(operation.input_schema, known)}
+    title = "An action of an agent"
+    try:
+        inputs = {name: of_input(name) for name in sorted(taken | given.keys())}
+        return one_step(ACTION, title, STEP, operation, inputs, catalog)
+    except DefinitionError:  # an input of it takes no expression
+        return one_step(ACTION, title, STEP, operation, {name: of_input(name) for name in sorted(given)}, catalog)
+
+
 async def standing(
     connection: Connection, tenant: str, definitions: Definitions, account: str, run_id: UUID
 ) -> Standing:
@@ -226,14 +252,33 @@ async def standing(
     kept = await actions.one(connection, tenant, account, run_id)
     if kept is None:
         raise NotFoundError(f"There is no action {run_id} of this agent.")
-    book = await books.read(connection, tenant, run_id)
+    return await _standing(connection, definitions, kept, await books.read(connection, tenant, run_id))
+
+
+async def page(
+    connection: Connection,
+    tenant: str,
+    definitions: Definitions,
+    account: str,
+    session: str | None,
+    before: UUID | None,
+    limit: int,
+) -> list[Standing]:
+    """The actions of an account, or of one session, the newest first: two reads, however many there are."""
+    found = await actions.of_session(connection, tenant, account, session, before, limit)
+    read = await books.several(connection, tenant, [one.run_id for one in found])
+    there = [(one, read[one.run_id]) for one in found if one.run_id in read and not read[one.run_id].purged]
+    return [await _standing(connection, definitions, one, book) for one, book in there]
+
+
+async def _standing(connection: Connection, definitions: Definitions, kept: Kept, book: Book) -> Standing:
     if book.purged:
-        raise NotFoundError(f"What the action {run_id} held was removed when its retention ended.")
+        raise NotFoundError(f"What the action {kept.run_id} held was removed when its retention ended.")
     run = (await folded(connection, definitions, book)).run
     status, detail = _status(run)
     step = run.steps.get(STEP) or run.past.get(STEP)
     output = step.output if step is not None and status is ActionStatus.APPLIED else None
-    return Standing(run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
+    return Standing(kept.run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
 
 
 _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)

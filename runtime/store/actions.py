@@ -10,6 +10,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from core.db import Connection
+from runtime.engine.model.run import AGENT
+from runtime.store.documents import StoredWorkflow
 from runtime.store.statements import statements
 
 _SQL = statements("actions")
@@ -21,6 +23,7 @@ _KEEP = _SQL["keep"]
 _USED = _SQL["used"]
 _ONE = _SQL["one"]
 _OF_SESSION = _SQL["of_session"]
+_SHAPES = _SQL["shapes"]
 _OVER = _SQL["over"]
 
 # So many keys stand for one action: whoever attaches to it with ever new ones fills no table.
@@ -114,15 +117,24 @@ async def used(connection: Connection, tenant: str, account: str, call: str) -> 
 async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -> Kept | None:
     """An action of this account; None if it is somebody else's, or none."""
     row = await connection.fetchrow(_ONE, tenant, account, run_id)
-    return None if row is None else Kept(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
+    return None if row is None else _kept(row)
 
 
 async def of_session(
     connection: Connection, tenant: str, account: str, session: str | None, before: UUID | None, limit: int
-) -> list[UUID]:
+) -> list[Kept]:
     """The actions of an account, or of one session of it, the newest first."""
-    rows = await connection.fetch(_OF_SESSION, tenant, account, session, before, limit)
-    return [UUID(int=row["run_id"].int) for row in rows]
+    return [_kept(row) for row in await connection.fetch(_OF_SESSION, tenant, account, session, before, limit)]
+
+
+def _kept(row: Any) -> Kept:
+    return Kept(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
+
+
+async def shapes(connection: Connection, tenant: str, stored: StoredWorkflow) -> int:
+    """Count the workflows for what agents ask for of the same declaration."""
+    count: int = await connection.fetchval(_SHAPES, tenant, AGENT, stored.operations)
+    return count
 
 
 async def over(connection: Connection, tenant: str, runs: Collection[UUID]) -> set[UUID]:

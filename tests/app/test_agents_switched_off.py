@@ -188,6 +188,20 @@ async def test_who_is_no_agent_is_not_paused_and_another_agent_goes_on(
     assert await installation.status(run) == "succeeded"
 
 
+async def test_a_revocation_waits_for_what_is_being_intended(installation: Any, bot: httpx.AsyncClient) -> None:
+    action = (await bot.post("/v1/actions", json=ASKS)).json()["id"]
+    async with installation.engine.transaction() as connection:  # an append with an intent, before its end
+        held = "SELECT pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:default', 0))"
+        await connection.execute(held)
+        revoking = asyncio.create_task(revoke(installation, bot))
+        waits = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+        while not (await installation.one(waits))[0]:
+            assert not revoking.done(), "the token was revoked beside an intent"
+        assert (await bot.get(f"/v1/actions/{action}")).status_code == 202
+    await revoking
+    assert (await bot.get(f"/v1/actions/{action}")).status_code == 401
+
+
 def test_the_command_line_pauses_an_agent_and_doctor_says_so(command: Any, tmp_path: Any) -> None:
     people = tmp_path / "people.yaml"
     people.write_text("directory: d\npeople: [{id: ann, name: Ann}]\nservice_accounts: [{id: bot, owner: ann}]\n")

@@ -279,9 +279,8 @@ class Commit(Struct):
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
     it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
     ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by. ``clock_behind`` is
-    how far the database's clock has gone back behind the book, ``latest`` the latest time of its lines. ``state`` is
-    the folded run, if this append stores it beside the book. ``notices`` are lines for the log. What it decides was
-    asked at ``asked_at``.
+    how far the database's clock is behind the book, ``latest`` the latest time of its lines. ``state`` is the folded
+    run, if this append stores it beside the book. ``notices`` are lines for the log. It was asked at ``asked_at``.
     """
 
     run_id: UUID

@@ -317,6 +317,7 @@ class Definition(Struct, frozen=True):
 AGENT = "agent"
 # Names of workflows of Counterseal itself begin so: of undos, of changes of policy, and of what agents ask for.
 OWN = "counterseal-"
+ACTIONS = f"{OWN}action-"
 # The clock has gone back if it is behind the book by more: times of several processes differ by less.
 CLOCK_TOLERANCE = timedelta(seconds=1)
 

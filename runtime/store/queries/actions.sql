@@ -48,10 +48,14 @@ SELECT run_id, call, session, policies FROM actions WHERE tenant_id = $1 AND acc
 ORDER BY began DESC LIMIT 1;
 
 -- name: of_session
-SELECT a.run_id FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
+SELECT a.run_id, a.call, a.session, a.policies FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
 WHERE a.tenant_id = $1 AND a.account = $2 AND ($3::text IS NULL OR a.session = $3) AND a.began
   AND ($4::uuid IS NULL OR a.run_id < $4) AND r.purged_at IS NULL
 ORDER BY a.run_id DESC LIMIT $5;
+
+-- name: shapes
+-- The workflows of the same kind for the same declaration.
+SELECT count(*) FROM workflows WHERE tenant_id = $1 AND published_by = $2 AND operations = $3 AND version = 1;
 
 -- name: over
 SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND finished_at IS NOT NULL;
