@@ -6,9 +6,11 @@ The database has the same turn for all processes. Here nobody waits for it with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
 from weakref import WeakValueDictionary
 
 
@@ -17,6 +19,7 @@ class Turns:
     """The turns of one process. A name that nobody waits for is forgotten."""
 
     _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _made: dict[tuple[object, ...], asyncio.Task[UUID]] = field(default_factory=dict)
 
     @asynccontextmanager
     async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
@@ -26,3 +29,14 @@ class Turns:
             lock = self._locks[tenant, name] = asyncio.Lock()
         async with lock:
             yield
+
+    async def once(self, name: tuple[object, ...], make: Callable[[], Coroutine[Any, Any, UUID]]) -> UUID:
+        """The answer of ``make``. Whoever asks for the same while it is being made gets the same answer.
+
+        A caller that goes away ends its waiting alone.
+        """
+        task = self._made.get(name)
+        if task is None:
+            task = self._made[name] = asyncio.create_task(make(), name="turn")
+            task.add_done_callback(lambda done: self._made.pop(name) and (done.cancelled() or done.exception()))
+        return await asyncio.shield(task)

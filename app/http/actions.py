@@ -53,8 +53,13 @@ async def ask(
         a_minute=limit("agent_actions"),
         asking=limit("agent_questions"),
     )
-    async with faces.turns.of(who.tenant, who.subject):
-        run_id = await faces.ask(who.tenant, act, faces.definitions, wanted)
+
+    async def begun() -> UUID:
+        async with faces.turns.of(who.tenant, who.subject):
+            return await faces.ask(who.tenant, act, faces.definitions, wanted)
+
+    same = (who.tenant, who.subject, wanted.call, wanted.acts_for, wanted.session)
+    run_id = await begun() if wanted.key else await faces.turns.once(same, begun)
     response.headers["Location"] = f"/v1/actions/{run_id}"
     return await _answer(faces, who.tenant, who.subject, run_id, body.wait, response)
 

@@ -131,8 +131,8 @@ async def act(connection: Connection, tenant: str, definitions: Definitions, wan
     # Only now it is known what those before have begun: the same key, or the same call.
     if (run_id := await _of_key(connection, definitions, wanted)) is not None:
         return run_id
-    policies = digest([*await documents.in_force(connection, tenant)])
     earlier = await actions.newest(*place, wanted.call, REFUSED_FOR)
+    policies = digest([*await documents.in_force(connection, tenant)])
     if earlier is not None and await _stands(connection, definitions, wanted, earlier, policies):
         run_id = await _same_person(connection, definitions, wanted, earlier.run_id)
         if wanted.key and not await actions.keep(

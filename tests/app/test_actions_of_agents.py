@@ -33,6 +33,7 @@ SAFE = {"operation": "probe.effect.apply", "input": {"name": "n1"}}
 
 async def agent(installation: Any, subject: str = "bot") -> httpx.AsyncClient:
     client: httpx.AsyncClient = await installation.client(Role.AGENT, subject=subject)
+    client.timeout = httpx.Timeout(60)
     return client
 
 
@@ -462,7 +463,6 @@ async def test_an_allowed_action_is_three_flushed_commits(counted: tuple[Any, An
 
 async def test_a_vote_reads_nothing_for_the_others_who_wait(counted: tuple[Any, Any, Counter]) -> None:
     installation, bot, counter = counted
-    bot.timeout = httpx.Timeout(60)
     asked = [await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{n}"}}) for n in range(10)]
     ids = [one.json()["id"] for one in asked]
     await installation.work()
