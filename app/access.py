@@ -158,12 +158,14 @@ def _holder(people: Directory, subject: str, roles: frozenset[Role]) -> Entry:
 async def revoke_token(database: Database, tenant: str, named: str, actor: Actor) -> int:
     """Revoke by token or by the start of its hash (8 digits or more); return how many. ``NotFoundError`` if none.
 
-    It takes effect with the next request: nothing caches tokens.
+    It takes effect with the next request: nothing caches tokens. If it was an agent's last one, nothing goes out any
+    more of what that agent has asked for, and keepers void its questions. A crash before the commit leaves it all.
     """
     prefix = token_hash(named) if _TOKEN.match(named) else named
     if not _HASH_PREFIX.match(prefix):
         raise InputError("is neither a token nor the beginning of a token's hash", where="token")
     async with database.transaction(tenant) as connection:
+        await tenants.lock(connection, tenant)
         count = await tokens.revoke(connection, tenant, prefix)
         if not count:
             raise NotFoundError("There is no such token that is still valid.")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from app.outside import Outside, Outsides
     from app.refusals import RefusalLog, UnreadSecrets
     from app.settings import Settings
+    from app.turns import Turns
     from app.waiting import Waiting
     from approvals.ports import SlackGroups
     from evidence.blobs import BlobStore
@@ -145,6 +146,13 @@ class Faces:
         made = Helpers()
         self.stack.push_async_callback(made.close)
         return made
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The turns of agents that ask: one for the whole process."""
+        from app.turns import Turns
+
+        return Turns()
 
     @cached_property
     def waiting(self) -> Waiting:

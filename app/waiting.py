@@ -54,6 +54,11 @@ class Waiting:
             if not waiters:
                 self._waiters[tenant].pop(run_id, None)
 
+    @property
+    def count(self) -> int:
+        """The number of those who wait now."""
+        return self._count
+
     async def close(self) -> None:
         """Stop listening. Whoever waits is answered when their time is over."""
         if self._task is not None:

@@ -34,6 +34,7 @@ class Stopped(StrEnum):
     WORKFLOW = "workflow"
     CONNECTOR = "connector"
     RUN = "run"
+    AGENT = "agent"
 
 
 class Unresolved(StrEnum):

@@ -121,6 +121,7 @@ def build_facts(
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],
+        "action.carried_out_by": context.carried_out_by,
         "run.workflow": context.run_workflow,
         "run.version": context.run_version,
         "run.id": context.run_id,
@@ -148,7 +149,13 @@ def build_facts(
 
 
 def _of_agent(context: FactContext) -> dict[str, object]:
+    counted = {
+        "agent.asked_24h": context.agent_asked,
+        "agent.refused_24h": context.agent_refused,
+        "agent.same_24h": context.agent_same,
+    }
     return {
+        **{name: value for name, value in counted.items() if value is not None},
         "agent.id": context.agent_id,
         "agent.owner": context.agent_owner,
         "agent.step": context.agent_step,

@@ -22,6 +22,7 @@ BASE_FACTS: Mapping[str, str] = {
     "action.system": "string",
     "action.contributors": "list<string>",
     "action.contributors_text": "list<string>",
+    "action.carried_out_by": "string",
     "run.workflow": "string",
     "run.version": "int",
     "run.id": "string",
@@ -41,6 +42,9 @@ BASE_FACTS: Mapping[str, str] = {
     "counters.asked_in_run": "int",
     "agent.id": "string",
     "agent.owner": "string",
+    "agent.asked_24h": "int",
+    "agent.refused_24h": "int",
+    "agent.same_24h": "int",
     "agent.step": "string",
     "agent.turn": "int",
     "agent.model": "string",
@@ -99,12 +103,20 @@ class OperationFacts(Struct, frozen=True):
         return self.connector or name.partition(".")[0]
 
 
+# Who performs an action: we do, unless a later stage leaves it to the agent.
+COUNTERSEAL = "counterseal"
+
+
 class FactContext(Struct, frozen=True):
     """The context of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
     ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is that of
     one in a workflow, ``agent_id`` the service account of one that asks over HTTP, ``agent_owner`` who owns that.
+
+    ``agent_asked``, ``agent_refused`` and ``agent_same`` count what that account had asked for in the 24 hours before
+    it asked for this; None if that was not counted, so that a rule that reads it cannot be evaluated.
+    ``carried_out_by`` is who performs the action.
 
     ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
     started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
@@ -132,6 +144,10 @@ class FactContext(Struct, frozen=True):
     asked_in_run: int = 0
     agent_id: str = ""
     agent_owner: str = ""
+    agent_asked: int | None = 0
+    agent_refused: int | None = 0
+    agent_same: int | None = 0
+    carried_out_by: str = COUNTERSEAL
     agent_step: str = ""
     agent_turn: int = 0
     agent_model: str = ""

@@ -91,6 +91,7 @@ for group in (
     evidence.evidence,
     logs.log,
     auditing.audit,
+    pausing.agent,
 ):
     root.add_typer(group)
 

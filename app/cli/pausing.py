@@ -1,4 +1,4 @@
-"""Commands to pause a tenant, a workflow, a connector or a run, to resume it, and to deny an operation (promise 11)."""
+"""Commands to pause a tenant, a workflow, a connector, an agent or a run, to resume it, and to deny an operation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated
 import typer
 
 from app.cli import context
-from app.cli.outcome import Json, print_one, print_rows
+from app.cli.outcome import Commands, Json, print_one, print_rows
 from core.errors import InputError
 from core.terms import Stopped
 
-What = Annotated[Stopped, typer.Argument(metavar="WHAT", help="tenant, workflow, connector or run.")]
+What = Annotated[Stopped, typer.Argument(metavar="WHAT", help="tenant, workflow, connector, agent or run.")]
 Name = Annotated[str, typer.Argument(metavar="[NAME]", help="Its name, or the run's id; a tenant needs none.")]
 
 
 async def pause(
     what: Annotated[
-        Stopped | None, typer.Argument(metavar="[WHAT]", help="tenant, workflow, connector or run.")
+        Stopped | None, typer.Argument(metavar="[WHAT]", help="tenant, workflow, connector, agent or run.")
     ] = None,
     name: Name = "",
     reason: Annotated[str, typer.Option(help="Why; whoever meets the pause reads it, and the audit keeps it.")] = "",
@@ -69,6 +69,30 @@ async def resume(
         done = await pausing.resume(faces.database, faces.definitions, tenant, what, name, reason, actor)
     words = "goes on" if done.changed else "was not paused"
     print_one(asdict(done), f"{f'{what} {done.name}'.strip()} {words}.", as_json=as_json)
+
+
+agent = Commands(name="agent", help="Stop agents that ask for actions over HTTP, and let them go on.")
+Account = Annotated[str, typer.Argument(metavar="ACCOUNT", help="Its service account in the directory.")]
+
+
+@agent.command("pause")
+async def pause_agent(
+    account: Account,
+    reason: Annotated[str, typer.Option(help="Why; whoever meets the pause reads it, and the audit keeps it.")],
+    as_json: Json = False,
+) -> None:
+    """Pause an agent: it begins no new action, and nothing goes out of what it has asked for. Its questions stay."""
+    await pause(Stopped.AGENT, account, reason, as_json)
+
+
+@agent.command("resume")
+async def resume_agent(
+    account: Account,
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit.")] = "",
+    as_json: Json = False,
+) -> None:
+    """End the pause of an agent: what waited for it goes on within seconds, and is judged anew."""
+    await resume(Stopped.AGENT, account, reason, as_json)
 
 
 async def deny(

@@ -232,15 +232,13 @@ async def token_revoke(
     token: Annotated[str, typer.Argument(help="The token, or the beginning of its hash as `token list` shows it.")],
     tenant: Tenant = None,
 ) -> None:
-    """Revoke a token; every later request with it is refused. An agent's last token takes its open actions with it."""
+    """Revoke a token; every later request with it is refused. An agent's last one takes its open questions with it."""
     from app import access
-    from runtime.requests.acting import withdraw_orphans
 
     async with context.faces(tenant) as faces:
         actor = context.actor(faces.settings)
         count = await access.revoke_token(faces.database, faces.settings.tenant, token, actor)
-        ended = await faces.ask(faces.settings.tenant, withdraw_orphans, faces.definitions, actor)
-    typer.echo(f"Revoked {count}." + (f" Withdrawn: {ended} open actions of the agent." if ended else ""))
+    typer.echo(f"Revoked {count}.")
 
 
 @tenant.command("create")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -10,19 +11,17 @@ from fastapi import APIRouter, Header, Query, Response
 from app.faces import Faces
 from app.http import models
 from app.http.dependencies import Agent, FacesDep, Paged
-from core.db import Connection
 from core.errors import ConsistencyError
-from core.ids import new_id
-from runtime.definition.catalog import Definitions
 from runtime.requests import steering
-from runtime.requests.acting import ActionStatus, Standing, Wanted, act, standing
-from runtime.store import actions
+from runtime.requests.acting import ActionStatus, Standing, Wanted, act, page, standing
 
 router = APIRouter(prefix="/v1/actions", tags=["actions"])
 
 WAIT_SECONDS_MAX = 50
 # An agent that gets no answer within its time asks again after so many seconds.
 POLL_SECONDS = 5
+# A page folds the book of each action on it.
+PAGE_MAX = 50
 _PENDING: dict[int | str, dict[str, Any]] = {202: {"model": models.Action, "description": "It is not settled yet"}}
 Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the action to be settled")]
 
@@ -48,13 +47,19 @@ async def ask(
         actor=who.actor,
         operation=body.operation,
         input=body.input,
-        key=idempotency_key or str(new_id()),
+        key=idempotency_key or "",
         session=body.session,
         acts_for=body.acts_for,
         a_minute=limit("agent_actions"),
         asking=limit("agent_questions"),
     )
-    run_id = await faces.ask(who.tenant, act, faces.definitions, wanted)
+
+    async def begun() -> UUID:
+        async with faces.turns.of(who.tenant, who.subject):
+            return await faces.ask(who.tenant, act, faces.definitions, wanted)
+
+    same = (who.tenant, who.subject, wanted.call, wanted.acts_for, wanted.session)
+    run_id = await begun() if wanted.key else await faces.turns.once(same, begun)
     response.headers["Location"] = f"/v1/actions/{run_id}"
     return await _answer(faces, who.tenant, who.subject, run_id, body.wait, response)
 
@@ -68,8 +73,9 @@ async def listed(
 ) -> dict[str, Any]:
     """The actions that the token's account has asked for, or those of one session."""
     (before,) = paging.after(UUID) or [None]
-    rows = await faces.ask(who.tenant, _page, faces.definitions, who.subject, session, before, paging.limit + 1)
-    return paging.page(rows, "id")
+    limit = min(paging.limit, PAGE_MAX)
+    found = await faces.ask(who.tenant, page, faces.definitions, who.subject, session, before, limit + 1)
+    return replace(paging, limit=limit).page([_shown(one) for one in found], "id")
 
 
 @router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions", responses=_PENDING)
@@ -118,16 +124,3 @@ def _shown(found: Standing) -> dict[str, Any]:
         "poll_after": None if found.settled else POLL_SECONDS,
         "url": f"/v1/actions/{found.id}",
     }
-
-
-async def _page(
-    connection: Connection,
-    tenant: str,
-    definitions: Definitions,
-    account: str,
-    session: str | None,
-    before: UUID | None,
-    limit: int,
-) -> list[dict[str, Any]]:
-    found = await actions.of_session(connection, tenant, account, session, before, limit)
-    return [_shown(await standing(connection, tenant, definitions, account, one)) for one in found]

@@ -185,7 +185,7 @@ class BundleInfo(BaseModel):
 
 
 class PauseOut(BaseModel):
-    """A pause in force: of a tenant, a workflow, a connector or a run."""
+    """A pause in force: of a tenant, a workflow, a connector, an agent or a run."""
 
     what: Stopped
     name: str

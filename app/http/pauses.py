@@ -1,4 +1,4 @@
-"""Pauses over HTTP: pause a tenant, a workflow, a connector or a run, and resume it (promise 11)."""
+"""Pauses over HTTP: pause a tenant, a workflow, a connector, an agent or a run, and resume it (promise 11)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/pauses", tags=["pauses"])
 
 
 class Resume(models.In):
-    """The target of a pause: ``name`` is a workflow's or connector's name, or a run's id; a tenant needs none."""
+    """The target of a pause: ``name`` is the name of a workflow, connector or agent, or a run's id."""
 
     what: Stopped
     name: Annotated[str, Field(max_length=100, pattern=models.PRINTABLE)] = ""

@@ -25,6 +25,7 @@ class Standing(Judge):
         self.compared = 0
         self._run = ""
         self._workflow = ""
+        self._by_agent = False
         self._paused: int | None = None
         self._last = 0
         self._decisions: dict[str, list[Any]] = {}
@@ -41,6 +42,7 @@ class Standing(Judge):
         kind, data = event["type"], event["data"]
         if kind == E.RUN_OPENED:
             self._workflow = str(data["workflow"].get("name")) if isinstance(data["workflow"], dict) else ""
+            self._by_agent = data.get("trigger") == "agent"
         elif kind == E.RUN_PAUSED:
             self._paused = data["stop"] if type(data.get("stop")) is int else None
         elif kind == E.RUN_RESUMED:
@@ -94,7 +96,9 @@ class Standing(Judge):
                 pauses.discard(str(told["paused"]))
             elif line["type"] in _OF_POLICIES:
                 policies[str(told["name"])] = str(told["digest"]) if line["type"] == E.POLICY_ACTIVATED else ""
-        for key in held:
+        # Of the lines about agents, a bundle holds those about the account that has asked for the run.
+        agents = sorted(key for key in pauses if key.startswith("agent:")) if self._by_agent else ()
+        for key in (*held, *agents):
             if key in pauses:
                 self.fault(event, f"it was let out while {key} was paused")
         self._in_force(event, policies)

@@ -1,3 +1,21 @@
+-- True if an account has no token of an agent any more that is good. Ids of the directory differ by more than their case.
+--
+-- Executed by counterseal_engine, counterseal_faces and counterseal_appender, when a run is read that the account has
+-- asked for, and by append, before anything of it goes out. It runs with the rights of counterseal_finder, which never
+-- logs in.
+CREATE OR REPLACE FUNCTION agent_is_off(_tenant text, _account text)
+RETURNS boolean LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, public, pg_temp AS $function$
+  SELECT NOT EXISTS (SELECT FROM tokens t WHERE t.tenant_id = _tenant AND lower(t.subject) = lower(_account)
+    AND 'agent' = ANY (t.roles) AND t.revoked_at IS NULL AND t.expires_at > clock_timestamp())
+$function$;
+
+ALTER FUNCTION agent_is_off OWNER TO counterseal_finder;
+
+REVOKE ALL ON FUNCTION agent_is_off FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION agent_is_off TO counterseal_engine, counterseal_faces, counterseal_appender;
+
 -- Does all of a commit to a run, or nothing of it. Returns the run's version and how many steps of its super-step still
 -- execute; NULL if a guard does not hold: then the run, or the tenant's policy, is not as the caller expects it.
 --
@@ -29,6 +47,12 @@ BEGIN
   -- number in its next statement. In PL/pgSQL an assignment is cheaper than a query.
   IF _acts_for IS NOT NULL THEN
     notified := pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:' || _acts_for, 0)) IS NULL;
+    -- Nothing of an agent goes out after its last token has ended. A revocation takes that lock exclusively, too.
+    IF _rest ? 'agent' THEN
+      IF agent_is_off(_acts_for, _rest ->> 'agent') THEN
+        RETURN NULL;
+      END IF;
+    END IF;
   END IF;
   -- A settle locks the row of its lease first, and then checks in that statement that the lease is still its own: after
   -- a wait for a lock, PostgreSQL shows the locked row as it is now.
@@ -968,7 +992,8 @@ BEGIN
   SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
       r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
       r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-      r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+      r.purged_at, r.last_at, CASE WHEN r.trigger_type = 'agent' THEN agent_is_off(r.tenant_id, r.requested_by) END AS off,
+      CASE WHEN r.root_run_id IS NOT NULL THEN (
         SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
     r.run_key, r.state,
     t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, tail.*,
@@ -1019,7 +1044,8 @@ BEGIN
   SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
       r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
       r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-      r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+      r.purged_at, r.last_at, CASE WHEN r.trigger_type = 'agent' THEN agent_is_off(r.tenant_id, r.requested_by) END AS off,
+      CASE WHEN r.root_run_id IS NOT NULL THEN (
         SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
     r.run_key, CASE WHEN _whole THEN NULL ELSE r.state END AS state,
     t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*

@@ -278,23 +278,26 @@ CREATE POLICY tenant ON schedules TO counterseal_faces USING (tenant_id = curren
 GRANT SELECT, INSERT, UPDATE ON schedules TO counterseal_engine;
 GRANT SELECT ON schedules TO counterseal_faces;
 -- Actions of agents: under which keys an account has asked for a call, and the run that does it. `call` is the digest of
--- operation and input, `policies` that of the policies in force when it was asked for.
+-- operation and input, `policies` that of the policies in force when it was asked for. `began`: the key has begun the
+-- run; others are attached to it.
 CREATE TABLE actions (
   tenant_id text NOT NULL, account text NOT NULL, key text NOT NULL, call text NOT NULL, run_id uuid NOT NULL,
-  session text NOT NULL, policies text NOT NULL, asked_at timestamptz DEFAULT now() NOT NULL,
+  session text NOT NULL, policies text NOT NULL, asked_at timestamptz DEFAULT clock_timestamp() NOT NULL,
+  began bool DEFAULT true NOT NULL,
   CONSTRAINT pk_actions PRIMARY KEY (tenant_id, account, key),
   CONSTRAINT fk_actions_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
 );
 CREATE INDEX ix_actions_call ON actions (tenant_id, account, call, run_id);
 CREATE INDEX ix_actions_session ON actions (tenant_id, account, session, run_id);
-CREATE INDEX ix_actions_asked ON actions (tenant_id, account, asked_at);
+CREATE INDEX ix_actions_asked ON actions (tenant_id, account, asked_at) WHERE began;
+CREATE INDEX ix_actions_run ON actions (run_id);
 ALTER TABLE actions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE actions FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine ON actions TO counterseal_engine USING (true) WITH CHECK (true);
 CREATE POLICY tenant ON actions TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true))
   WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
 GRANT SELECT, INSERT ON actions TO counterseal_faces;
-GRANT SELECT ON actions TO counterseal_engine;
+GRANT SELECT, DELETE ON actions TO counterseal_engine;
 -- Migrations: the version of its workflow to which a run was moved last, for lists. Its book tells it.
 ALTER TABLE runs ADD COLUMN migrated_to int;
 GRANT SELECT (migrated_to) ON runs TO counterseal_faces;
@@ -315,3 +318,6 @@ CREATE POLICY tenant ON searched TO counterseal_faces, counterseal_appender
 GRANT SELECT ON searched TO counterseal_faces;
 GRANT INSERT ON searched TO counterseal_appender;
 GRANT SELECT, DELETE ON searched TO counterseal_engine;
+-- Agents: the runs of each, those that are open and those that have just ended: for its limits, for what policies count,
+-- and for its questions when its last token ends.
+CREATE INDEX ix_runs_agents ON runs (tenant_id, lower(requested_by), finished_at) WHERE trigger_type = 'agent';

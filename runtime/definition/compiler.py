@@ -23,6 +23,7 @@ from runtime.definition.agents import AgentCompiler
 from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, seen_besides
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
 from runtime.engine.model.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
+from runtime.engine.model.run import ACTIONS
 
 RUN_VARIABLES = {
     "trigger": "dyn",
@@ -81,6 +82,7 @@ class GraphCompiler(AgentCompiler):
     def compile(self, content: WorkflowDocument) -> Scope:
         """Compile the root scope. It must not be used if ``problems`` has any."""
         self._channels = frozenset(content.channels)
+        self.presents = content.workflow.startswith(ACTIONS)
         return self._scope(content.steps, StepScope(("steps",), _visible(content)))
 
     def at_end(self, content: WorkflowDocument) -> StepScope:

@@ -95,6 +95,8 @@ class LeafCompiler(ABC):
         # What variables hold, if it is known; names in expressions are looked up in it.
         self.schemas: dict[str, Json] = {}
         self.operations: dict[str, Operation] = {}
+        # In what agents ask for, an input that was not given is left out, so that one text fits all that is given.
+        self.presents = False
 
     @abstractmethod
     def _scope(self, steps: Sequence[StepDocument], scope: StepScope) -> Scope:
@@ -234,6 +236,7 @@ class LeafCompiler(ABC):
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
+        inputs = inputs.present() if self.presents else inputs
         common = self._common(entry, signal=durable, schema=operation.output_schema)
         title, name = self._title(entry, operation), operation.name
         return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)

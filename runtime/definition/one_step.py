@@ -32,12 +32,17 @@ def one_step(
     return StoredWorkflow(made.name, made.version, made.digest, source, made.frozen_operations)
 
 
+def is_plain(name: str) -> bool:
+    """True if a name can stand in an expression of ours."""
+    return _NAME.fullmatch(name) is not None
+
+
 def of_input(name: str, *, raw: bool = False) -> str:
     """The expression for a member of the run's ``trigger.input``; ``raw``: it is not escaped a second time.
 
     ``InputError`` for a name that is more than a name: whoever asks would write into the workflow with it.
     """
-    if not _NAME.fullmatch(name):
+    if not is_plain(name):
         raise InputError("has a name that no argument has", where="input", remedy="Use letters, digits, _, - and dots.")
     value = f"trigger.input[{canonical_bytes(name).decode()}]"
     return f"${{{{ raw({value}) }}}}" if raw else f"${{{{ {value} }}}}"

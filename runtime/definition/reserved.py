@@ -13,12 +13,13 @@ from runtime.definition.model import ChannelDocument, WorkflowDocument
 from runtime.engine.life.preflight import OWN_TRIGGER
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import Channel, Reducer
+from runtime.engine.model.run import ACTIONS, OWN
 
-PREFIX = "counterseal-"
+PREFIX = OWN
 # The workflows that undo one effect each; the rest of their names says of which operation.
 UNDO = f"{PREFIX}undo-"
 # The workflows that do one action of an agent; the rest of their names says of which operation.
-ACTION = f"{PREFIX}action-"
+ACTION = ACTIONS
 POLICY_CHANGE = f"{PREFIX}policy-change"
 # The trigger of the runs of these workflows: we start them, never a face.
 TRIGGER = OWN_TRIGGER

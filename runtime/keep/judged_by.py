@@ -11,13 +11,16 @@ from msgspec import Struct, field, to_builtins
 from core.canonical import Json, JsonObject
 from core.db import Connection
 from core.identity import Directory, Entry
+from core.terms import Stopped
 from evidence.bundle import JudgedBy
 from evidence.chain import timestamp
 from evidence.events import EventType
 from runtime.definition.canonical import definition_of
 from runtime.definition.people import load_directory
 from runtime.engine.book.recorded import RecordedEvent
+from runtime.engine.life.pausing import account_key, key_of
 from runtime.engine.model import events as e
+from runtime.engine.model.run import AGENT
 from runtime.engine.model.workflow import Workflow
 from runtime.store import bundles
 from runtime.store.books import Book
@@ -37,6 +40,7 @@ class Grounds(Struct):
     principals: set[str] = field(default_factory=set)
     moved: list[int] = field(default_factory=list)
     policies: set[str] = field(default_factory=set)
+    agent: str = ""
     first: str = ""
     last: str = ""
 
@@ -70,6 +74,8 @@ def _grounds(book: Book) -> Grounds:
         found.first, found.last = found.first or at, max(found.last, at)
         found.principals.update(_principals(one))
         match one.event:
+            case e.RunOpened(trigger=trigger, requested_by=requester) if trigger == AGENT:
+                found.agent = key_of(Stopped.AGENT, account_key(requester or ""))
             case e.RunMigrated(number=number):
                 found.moved.append(number)
             case e.DecisionMade(policies=policies):
@@ -117,7 +123,7 @@ def _relied_on(
 ) -> Iterator[tuple[int, JsonObject]]:
     """The lines about this run's policies and people, and about pauses that would have held it, up to its end."""
     connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
-    held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{run}"}
+    held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{run}", grounds.agent}
     held |= {f"connector:{one}" for one in connectors}
     found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
     people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]

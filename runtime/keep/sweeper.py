@@ -45,7 +45,7 @@ from runtime.engine.model.rows import Claim, StepRow, WaitRow
 from runtime.engine.model.states import StepState, WaitKind
 from runtime.keep.dispatcher import Lanes
 from runtime.keep.erasing import Stores, purge
-from runtime.keep.reviewing import follow
+from runtime.keep.reviewing import follow, review_question
 from runtime.requests.scheduling import fire
 from runtime.requests.sharing import wake
 from runtime.requests.signaling import Signaling
@@ -185,11 +185,16 @@ class Sweeper(Struct):
             yield Repair(None, partial(self._end_window, place))
         for schedule in due.schedules:
             yield Repair(None, partial(self._fire, schedule, due.now))
+        for approval_id in due.ended:
+            yield Repair(None, partial(self._review, approval_id))
         for kept in due.kept:
             yield Repair(kept.run_id, partial(self._deliver, kept))
 
     async def _end_window(self, place: tuple[str, str, str], database: Database) -> bool:
         return await end_window(database, self.definitions, *place)
+
+    async def _review(self, approval_id: UUID, database: Database) -> bool:
+        return (await review_question(database, self.definitions, approval_id)).voided
 
     async def _fire(self, schedule: tuple[str, str], now: datetime, database: Database) -> bool:
         return await fire(database, self.definitions, *schedule, now)

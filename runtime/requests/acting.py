@@ -15,37 +15,45 @@ from datetime import timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from approvals.content import CardState
 from approvals.model import ApprovalKind, ApprovalStatus
+from connectors.catalog import Catalog
 from connectors.disclosure import secret_names
+from connectors.operation import Operation
 from connectors.proposal import build_action
 from core.budgets import LIMITS, Limit, OverLimit
 from core.canonical import Json, JsonObject, digest
 from core.db import Connection
-from core.errors import ConsistencyError, InputError, NotFoundError
+from core.errors import ConsistencyError, DefinitionError, InputError, NotFoundError
 from core.identity import Role
+from core.ids import new_id
+from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
 from runtime.definition.catalog import Definitions
-from runtime.definition.one_step import of_input, one_step
+from runtime.definition.one_step import is_plain, of_input, one_step
 from runtime.definition.reserved import ACTION
 from runtime.engine.book import contributors
 from runtime.engine.book.ends import end_of
+from runtime.engine.book.refusals import INACTIVE
+from runtime.engine.life.pausing import Pause, account_key, key_of
 from runtime.engine.model.errors import ErrorClass
-from runtime.engine.model.run import Run
+from runtime.engine.model.run import AGENT, Run
 from runtime.engine.model.states import RunState
-from runtime.engine.origins.follow import AGENT
-from runtime.requests.starting import Started, StartRequest, start_run
-from runtime.requests.steering import cancel_run
+from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
-from runtime.store.actions import Kept
+from runtime.store.actions import Counted, Earlier, Kept
+from runtime.store.books import Book
+from runtime.store.documents import StoredWorkflow
 
 # A call that was refused is not asked about again for so long.
 REFUSED_FOR = timedelta(hours=1)
 STEP = "action"
+# An operation whose declaration names no inputs has so many workflows, one for each set of names that is given.
+SHAPES_MAX = 100
 
 
 class ActionStatus(StrEnum):
@@ -75,7 +83,7 @@ _ENDS: Mapping[CardState, ActionStatus] = {
 class Wanted(Struct, frozen=True):
     """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim.
 
-    ``a_minute`` and ``asking`` are the limits of one agent.
+    ``key`` is "" if the agent has sent none. ``a_minute`` and ``asking`` are the limits of one agent.
     """
 
     tenant_id: str
@@ -111,35 +119,51 @@ class Standing(Struct, frozen=True):
 async def act(connection: Connection, tenant: str, definitions: Definitions, wanted: Wanted) -> UUID:
     """Begin an action, or find the one that it attaches to, in the caller's transaction; return its id.
 
-    ``ConsistencyError`` for a key of another call, ``OverLimit`` for more than one agent may have, ``InputError`` for
-    what the declaration does not take. A crash before the commit leaves nothing; after it, the run goes on by itself.
+    ``ConsistencyError`` for a key of another call or a paused agent, ``OverLimit`` for more than one agent may have,
+    ``InputError`` for what the declaration does not take. What one agent begins is begun one after the other, so no
+    burst passes its limits. A crash before the commit leaves nothing, and lets the next one go on; after it, the run
+    goes on by itself.
     """
     place = (connection, tenant, wanted.account)
-    if (known := await actions.of_key(*place, wanted.key)) is not None:
-        return await _same_person(connection, definitions, wanted, _same(wanted, *known))
-    policies = digest([*await documents.in_force(connection, tenant)])
+    if (run_id := await _of_key(connection, definitions, wanted)) is not None:
+        return run_id
+    await actions.take_turn(*place)
+    # Only now it is known what those before have begun: the same key, or the same call.
+    if (run_id := await _of_key(connection, definitions, wanted)) is not None:
+        return run_id
     earlier = await actions.newest(*place, wanted.call, REFUSED_FOR)
-    if earlier is not None and (
-        earlier.going
-        or (
-            earlier.lately
-            and earlier.policies == policies
-            and (await standing(connection, tenant, definitions, wanted.account, earlier.run_id)).status in REFUSED
-        )
-    ):
+    policies = digest([*await documents.in_force(connection, tenant)])
+    if earlier is not None and await _stands(connection, definitions, wanted, earlier, policies):
         run_id = await _same_person(connection, definitions, wanted, earlier.run_id)
-    else:
-        await _check_limits(connection, wanted)
-        started = await _start(connection, definitions, wanted, 0 if earlier is None else earlier.asked)
-        run_id = started.run_id
-        if not started.created:
-            await _same_person(connection, definitions, wanted, run_id)
-    if not await actions.keep(*place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)):
-        # Somebody has used the key since we looked: their action stands, and this transaction leaves nothing.
-        found = await actions.of_key(*place, wanted.key)
-        if found is None or found != (run_id, wanted.call):
-            raise ConsistencyError("The key was used a moment ago.", remedy="Send the request again.")
+        if wanted.key and not await actions.keep(
+            *place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)
+        ):
+            words = f"{actions.KEYS_MAX} keys stand for the action {run_id} already."
+            raise ConsistencyError(words, remedy="Ask again with one of them, or with none.")
+        return run_id
+    counted = await _check_limits(connection, wanted)
+    run_id = await _start(connection, definitions, wanted, counted)
+    await actions.begin(*place, wanted.key or str(run_id), Kept(run_id, wanted.call, wanted.session, policies))
     return run_id
+
+
+async def _of_key(connection: Connection, definitions: Definitions, wanted: Wanted) -> UUID | None:
+    """The action that the key of this request stands for; None if there is none, or no key."""
+    known = await actions.of_key(connection, wanted.tenant_id, wanted.account, wanted.key) if wanted.key else None
+    return None if known is None else await _same_person(connection, definitions, wanted, _same(wanted, *known))
+
+
+async def _stands(
+    connection: Connection, definitions: Definitions, wanted: Wanted, earlier: Earlier, policies: str
+) -> bool:
+    """True if an earlier action of the same call answers this request: it goes on, or was refused just now.
+
+    What was refused because the agent was switched off then is asked for anew.
+    """
+    if earlier.going or not earlier.lately or earlier.policies != policies or earlier.code == INACTIVE:
+        return earlier.going
+    found = await standing(connection, wanted.tenant_id, definitions, wanted.account, earlier.run_id)
+    return found.status in REFUSED
 
 
 def _same(wanted: Wanted, run_id: UUID, call: str) -> UUID:
@@ -163,16 +187,20 @@ async def _same_person(connection: Connection, definitions: Definitions, wanted:
     return run_id
 
 
-async def _check_limits(connection: Connection, wanted: Wanted) -> None:
-    """Refuse what exceeds the agent's limits. They bound attention: of callers at once a few may pass together."""
-    used = await actions.used(connection, wanted.tenant_id, wanted.account)
+async def _check_limits(connection: Connection, wanted: Wanted) -> Counted:
+    """Refuse what exceeds the agent's limits, or anything of a paused agent; return what policies may count of it."""
+    used = await actions.used(connection, wanted.tenant_id, wanted.account, wanted.call)
+    if used.paused is not None:
+        what = Pause.of(key_of(Stopped.AGENT, account_key(wanted.account)), used.paused)
+        raise ConsistencyError(f"{what}", remedy=f"`counterseal agent resume {wanted.account}` ends that.")
     for limit, amount in ((wanted.a_minute, used.lately), (wanted.asking, used.asking)):
         if amount >= limit.most:
             raise OverLimit(limit, wanted.a_minute.seconds)
+    return used.counted
 
 
-async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, asked: int) -> Started:
-    """Start the run. The number of earlier ones makes its trigger unique: of two callers at once, one starts it."""
+async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, counted: Counted) -> UUID:
+    """Start the run. Nobody else starts one for this agent meanwhile, so it may be named by its own id."""
     catalog = await definitions.published(connection, wanted.tenant_id)
     operation = catalog.get(wanted.operation)
     if fixed := sorted(wanted.input.keys() & operation.params.keys()):
@@ -183,16 +211,38 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
         words = f"{operation.name} takes it as a secret, which no run's input may hold"
         raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")
     build_action(operation, wanted.input)
-    inputs = {name: of_input(name) for name in sorted(wanted.input)}
-    stored = one_step(ACTION, "An action of an agent", STEP, operation, inputs, catalog)
-    await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT)
+    stored = _workflow(operation, wanted.input, catalog)
+    if await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT):
+        kept = await actions.shapes(connection, wanted.tenant_id, stored)
+        if kept > SHAPES_MAX:
+            words = f"{SHAPES_MAX} sets of names of its input were asked for already, and its declaration names none"
+            raise InputError(words, where="input", remedy="Name its inputs in its declaration.")
     trigger: JsonObject = {"reference": wanted.session or operation.name, "input": wanted.input, "for": wanted.acts_for}
+    trigger["counted"] = to_builtins(counted)
     shaped = () if wanted.acts_for is None else (contributors.mark(Role.SOURCE_REQUESTER, wanted.acts_for),)
+    run_id = new_id()
     request = StartRequest(
-        wanted.tenant_id, wanted.workspace_id, AGENT, f"{wanted.account}:{wanted.call}:{asked}", trigger,
-        wanted.account, wanted.actor, shaped=shaped, started_by=wanted.account,
+        wanted.tenant_id, wanted.workspace_id, AGENT, f"{wanted.account}:{run_id}", trigger, wanted.account,
+        wanted.actor, run_id=run_id, shaped=shaped, started_by=wanted.account,
     )  # fmt: skip
-    return await start_run(connection, definitions.compiled(stored), request, definitions)
+    return (await start_run(connection, definitions.compiled(stored), request, definitions)).run_id
+
+
+def _workflow(operation: Operation, given: JsonObject, catalog: Catalog) -> StoredWorkflow:
+    """The workflow that does the operation with what a run is given of its inputs.
+
+    It is the same for all that the declaration names: an input that was not given is left out.
+    """
+    declared = operation.input_schema.get("properties")
+    names = declared if isinstance(declared, dict) else {}
+    known: JsonObject = {name: None for name in names if is_plain(name)}
+    taken = known.keys() - operation.params.keys() - {*secret_names(operation.input_schema, known)}
+    title = "An action of an agent"
+    try:
+        inputs = {name: of_input(name) for name in sorted(taken | given.keys())}
+        return one_step(ACTION, title, STEP, operation, inputs, catalog)
+    except DefinitionError:  # an input of it takes no expression
+        return one_step(ACTION, title, STEP, operation, {name: of_input(name) for name in sorted(given)}, catalog)
 
 
 async def standing(
@@ -202,25 +252,33 @@ async def standing(
     kept = await actions.one(connection, tenant, account, run_id)
     if kept is None:
         raise NotFoundError(f"There is no action {run_id} of this agent.")
-    book = await books.read(connection, tenant, run_id)
+    return await _standing(connection, definitions, kept, await books.read(connection, tenant, run_id))
+
+
+async def page(
+    connection: Connection,
+    tenant: str,
+    definitions: Definitions,
+    account: str,
+    session: str | None,
+    before: UUID | None,
+    limit: int,
+) -> list[Standing]:
+    """The actions of an account, or of one session, the newest first: two reads, however many there are."""
+    found = await actions.of_session(connection, tenant, account, session, before, limit)
+    read = await books.several(connection, tenant, [one.run_id for one in found])
+    there = [(one, read[one.run_id]) for one in found if one.run_id in read and not read[one.run_id].purged]
+    return [await _standing(connection, definitions, one, book) for one, book in there]
+
+
+async def _standing(connection: Connection, definitions: Definitions, kept: Kept, book: Book) -> Standing:
     if book.purged:
-        raise NotFoundError(f"What the action {run_id} held was removed when its retention ended.")
+        raise NotFoundError(f"What the action {kept.run_id} held was removed when its retention ended.")
     run = (await folded(connection, definitions, book)).run
     status, detail = _status(run)
     step = run.steps.get(STEP) or run.past.get(STEP)
     output = step.output if step is not None and status is ActionStatus.APPLIED else None
-    return Standing(run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
-
-
-async def withdraw_orphans(connection: Connection, tenant: str, definitions: Definitions, actor: Actor) -> int:
-    """Cancel what goes on for agents that have no valid token any more; return how many actions.
-
-    A crash before the commit leaves them to the next revocation; nothing goes out for an account that is not active.
-    """
-    found = await actions.orphans(connection, tenant)
-    for run_id in found:
-        await cancel_run(connection, definitions, tenant, run_id, actor, "The agent's last token was revoked.")
-    return len(found)
+    return Standing(kept.run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
 
 
 _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)

@@ -1,4 +1,4 @@
-"""Pausing and resuming a tenant, a workflow, a connector or a run (promise 11).
+"""Pausing and resuming a tenant, a workflow, a connector, an agent or a run (promise 11).
 
 When a pause has returned, nothing that it stops goes out any more: every append with an intent that began before has
 ended, and every later one is refused by its guard. Calls under way are settled. Votes, signals and starts are taken
@@ -13,11 +13,12 @@ from uuid import UUID
 from core.canonical import check_text
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError, NotFoundError, nearest
+from core.identity import Kind, principal
 from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.commitments import commit_fields, path_of
 from runtime.definition.catalog import Definitions
-from runtime.engine.life.pausing import Pause, key_of, parts_of
+from runtime.engine.life.pausing import Pause, account_key, key_of, parts_of
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import RunPaused, RunResumed
 from runtime.engine.model.graph import NO_GRAPH
@@ -112,6 +113,8 @@ async def _key(
             known |= {used for one in await documents.workflow_versions(connection, tenant) for used in one.connectors}
             if name not in known:
                 raise NotFoundError(f"There is no connector {name!r}.", remedy=nearest(name, known, "Known"))
+        case Stopped.AGENT:
+            return key_of(what, await _agent(connection, tenant, name, new=new))
         case Stopped.RUN:
             try:
                 row = await read_models.run(connection, tenant, UUID(name))
@@ -123,6 +126,19 @@ async def _key(
                 raise ConsistencyError(f"The run is {row['status']}; there is nothing left to pause.")
             name = str(UUID(name))
     return key_of(what, name)
+
+
+async def _agent(connection: Connection, tenant: str, name: str, *, new: bool) -> str:
+    """The name of an agent's pause. One that the directory has no more can be resumed, but not paused."""
+    held = key_of(Stopped.AGENT, account_key(name))
+    if not new and any(row["key"] == held for row in await pauses.in_force(connection, tenant)):
+        return account_key(name)
+    people = await tenants.directory(connection, tenant)
+    found = people.entries.get(name) or people.entry(principal(Kind.PERSON, name))
+    if found is None or found.owner is None:
+        known = {one.id for one in people.entries.values() if one.owner is not None}
+        raise NotFoundError(f"There is no agent {name!r}.", remedy=nearest(name, known, "Service accounts"))
+    return account_key(found.id)
 
 
 async def _tell_run(

@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from msgspec import Struct
+
 from core.db import Connection
+from runtime.engine.model.run import AGENT
+from runtime.store.documents import StoredWorkflow
 from runtime.store.statements import statements
 
 _SQL = statements("actions")
 _OF_KEY = _SQL["of_key"]
+_TAKE_TURN = _SQL["take_turn"]
 _NEWEST = _SQL["newest"]
+_BEGIN = _SQL["begin"]
 _KEEP = _SQL["keep"]
 _USED = _SQL["used"]
 _ONE = _SQL["one"]
 _OF_SESSION = _SQL["of_session"]
+_SHAPES = _SQL["shapes"]
 _OVER = _SQL["over"]
-_ORPHANS = _SQL["orphans"]
+
+# So many keys stand for one action: whoever attaches to it with ever new ones fills no table.
+KEYS_MAX = 1_000
 
 
 class Earlier(NamedTuple):
-    """The newest run of the same call; ``asked`` is the number of them all.
+    """The newest run of the same call.
 
-    ``lately``: it ended within the time that was asked for. ``policies`` is the digest of those that were in force.
+    ``lately``: it ended within the time that was asked for, with the error of this ``code`` if it failed. ``policies``
+    is the digest of those that were in force.
     """
 
     run_id: UUID
     going: bool
     lately: bool
     policies: str
-    asked: int
+    code: str | None
+
+
+class Counted(Struct, frozen=True):
+    """The actions that an account has asked for in the 24 hours before: all, those of the same call, those refused.
+
+    Refused are those that policy denied, people rejected, or a bound on questions kept from them.
+    """
+
+    asked: int = 0
+    same: int = 0
+    refused: int = 0
 
 
 class Used(NamedTuple):
-    """The actions of an account that were asked for in the last minute, and those that are not over."""
+    """The actions of an account that were asked for in the last minute, those that are not over, and its pause."""
 
     lately: int
     asking: int
+    counted: Counted
+    paused: Mapping[str, Any] | None
 
 
 class Kept(NamedTuple):
@@ -56,49 +79,65 @@ async def of_key(connection: Connection, tenant: str, account: str, key: str) ->
     return None if row is None else (UUID(int=row["run_id"].int), row["call"])
 
 
+async def take_turn(connection: Connection, tenant: str, account: str) -> None:
+    """Let nobody else begin an action of this account until the transaction ends.
+
+    A crash ends the transaction, and with it the turn. Nothing that is locked later waits for a turn.
+    """
+    await connection.execute(_TAKE_TURN, tenant, account)
+
+
 async def newest(connection: Connection, tenant: str, account: str, call: str, within: timedelta) -> Earlier | None:
     """The newest run of a call of this account, if there was one."""
     row = await connection.fetchrow(_NEWEST, tenant, account, call, within)
     if row is None:
         return None
-    return Earlier(UUID(int=row["run_id"].int), row["going"], bool(row["lately"]), row["policies"], row["asked"])
+    return Earlier(UUID(int=row["run_id"].int), row["going"], bool(row["lately"]), row["policies"], row["code"])
+
+
+async def begin(connection: Connection, tenant: str, account: str, key: str, kept: Kept) -> None:
+    """Remember the run that was started under a key. The caller has the account's turn, and has looked for the key."""
+    await connection.execute(_BEGIN, tenant, account, key, kept.call, kept.run_id, kept.session, kept.policies)
 
 
 async def keep(connection: Connection, tenant: str, account: str, key: str, kept: Kept) -> bool:
-    """Remember the run that a key stands for. False if the key stands for one already."""
-    return (
-        await connection.fetchval(_KEEP, tenant, account, key, kept.call, kept.run_id, kept.session, kept.policies)
-        is not None
-    )
+    """Let one more key stand for a run. False if so many do that this one is not kept. The caller as for ``begin``."""
+    values = (kept.call, kept.run_id, kept.session, kept.policies, KEYS_MAX)
+    return await connection.fetchval(_KEEP, tenant, account, key, *values) is not None
 
 
-async def used(connection: Connection, tenant: str, account: str) -> Used:
-    """Count what an account uses of its limits now."""
-    row = await connection.fetchrow(_USED, tenant, account)
+async def used(connection: Connection, tenant: str, account: str, call: str) -> Used:
+    """Count what an account uses of its limits now, and what policies may count, for one more call."""
+    row = await connection.fetchrow(_USED, tenant, account, call)
     assert row is not None
-    return Used(row["lately"], row["asking"])
+    counted = Counted(row["asked"], row["same"], row["refused"])
+    return Used(row["lately"], row["asking"], counted, row["paused"])
 
 
 async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -> Kept | None:
     """An action of this account; None if it is somebody else's, or none."""
     row = await connection.fetchrow(_ONE, tenant, account, run_id)
-    return None if row is None else Kept(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
+    return None if row is None else _kept(row)
 
 
 async def of_session(
     connection: Connection, tenant: str, account: str, session: str | None, before: UUID | None, limit: int
-) -> list[UUID]:
+) -> list[Kept]:
     """The actions of an account, or of one session of it, the newest first."""
-    rows = await connection.fetch(_OF_SESSION, tenant, account, session, before, limit)
-    return [UUID(int=row["run_id"].int) for row in rows]
+    return [_kept(row) for row in await connection.fetch(_OF_SESSION, tenant, account, session, before, limit)]
+
+
+def _kept(row: Any) -> Kept:
+    return Kept(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
+
+
+async def shapes(connection: Connection, tenant: str, stored: StoredWorkflow) -> int:
+    """Count the workflows for what agents ask for of the same declaration."""
+    count: int = await connection.fetchval(_SHAPES, tenant, AGENT, stored.operations)
+    return count
 
 
 async def over(connection: Connection, tenant: str, runs: Collection[UUID]) -> set[UUID]:
     """Those of these runs that have ended."""
     rows = await connection.fetch(_OVER, tenant, [*runs])
     return {UUID(int=row["run_id"].int) for row in rows}
-
-
-async def orphans(connection: Connection, tenant: str) -> list[UUID]:
-    """The actions under way of accounts that have no valid token any more."""
-    return [UUID(int=row["run_id"].int) for row in await connection.fetch(_ORPHANS, tenant)]

@@ -32,7 +32,7 @@ from runtime.engine.book.refusals import Refusal
 from runtime.engine.life.pausing import Pause, keys_of
 from runtime.engine.model.events import ApprovalRequested
 from runtime.engine.model.rows import ApprovalRow
-from runtime.engine.model.run import RunView
+from runtime.engine.model.run import OWN, RunView
 from runtime.store.journal import Append, appends
 from runtime.store.read_models import LAST_ID, LAST_TIME, Row, every, first
 from runtime.store.statements import statements
@@ -311,7 +311,9 @@ def card_view(
     if end is not None and end.state is not CardState.PENDING:
         state, detail = end.state, end.detail
     content = CardContent.from_json(stored.card)
-    keys = keys_of(content.workflow, content.connector, approval.run_id) if state in _WAITING else []
+    # Only agents ask for service accounts in workflows of ours, and only service accounts are paused as agents.
+    agent = content.requester if content.workflow.startswith(OWN) else ""
+    keys = keys_of(content.workflow, content.connector, approval.run_id, agent) if state in _WAITING else []
     return CardView(
         approval_id=approval.id,
         nonce=approval.nonce,

@@ -29,6 +29,7 @@ from runtime.store.statements import statements
 
 _SQL = statements("books")
 _RUN = _SQL["run"]
+_SEVERAL = _SQL["several"]
 _HEAD = _SQL["head"]
 _PAGE = _SQL["page"]
 # So many appends are fetched at once, so that what the driver holds does not grow with the book.
@@ -99,6 +100,12 @@ async def checked(row: asyncpg.Record, connection: Connection | None = None) -> 
 async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
     """The book of a run: ``checked`` of what ``fetch`` gives."""
     return await checked(await fetch(connection, tenant, run_id), connection)
+
+
+async def several(connection: Connection, tenant: str, run_ids: Sequence[UUID]) -> dict[UUID, Book]:
+    """The books of a few short runs of the tenant, by run, in one read; each as ``read`` gives it."""
+    rows = await connection.fetch(_SEVERAL, tenant, run_ids)
+    return {UUID(int=row["run_id"].int): await checked(row, connection) for row in rows}
 
 
 async def paged(connection: Connection, tenant: str, run_id: UUID) -> Book:

@@ -177,6 +177,8 @@ def rest(commit: Commit) -> dict[str, Json] | None:
         found["barrier"] = True
     if commit.people is not None:
         found["people"] = commit.people
+    if commit.agent is not None:
+        found["agent"] = commit.agent
     if (move := commit.family) is not None:
         found["family"] = {
             "refused": move.refused, "asked": move.asked, "same": {call: [*keys] for call, keys in move.same.items()},

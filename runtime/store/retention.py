@@ -32,6 +32,7 @@ _SEARCHED = _SQL["searched"]
 _CHILDREN = _SQL["children"]
 _EVENT = _SQL["event"]
 _DELIVERY = _SQL["delivery"]
+_KEYS = _SQL["keys"]
 _RECORDS = _SQL["records"]
 _RUN = _SQL["run"]
 _KEEP = _SQL["keep"]
@@ -62,7 +63,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
     if book.row["trigger_type"] == "webhook":
         named = (book.row["tenant_id"], book.row["workflow"], book.row["trigger_ref"])
         await connection.execute(_DELIVERY, run_id, *named)
-    for statement in (_SIGNALS, _CHILDREN, _SEARCHED):
+    for statement in (_SIGNALS, _CHILDREN, _KEYS, _SEARCHED):
         await connection.execute(statement, run_id)
     for statement in (_WAITS, _APPROVALS, _REFUSALS, _VOTES):
         await connection.execute(statement, run_id, REMOVED)

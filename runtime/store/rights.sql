@@ -5,10 +5,11 @@
 -- The login of the workers and keepers. It sees every tenant. Lines and values of a book are never changed, and
 -- only purge_records deletes values, after their retention. Nobody may delete an effect. No login may write a leaf
 -- of a log: triggers do, and order_leaves gives it its place.
-GRANT SELECT ON actions, alembic_version, audit_events, caps, directories, group_members, log_checkpoints, log_counters, log_leaves,
+GRANT SELECT ON alembic_version, audit_events, caps, directories, group_members, log_checkpoints, log_counters, log_leaves,
   operations, people, policies, run_lines, runs, sessions, tenant_settings, tenants, tokens, unavailable,
   workflows TO counterseal_engine;
 GRANT INSERT, UPDATE (note, at) ON log_checkpoints TO counterseal_engine;
+GRANT SELECT, DELETE ON actions TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
 GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,

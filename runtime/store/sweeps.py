@@ -34,7 +34,8 @@ class Due(Struct, frozen=True):
     ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
     each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
     long enough; ``windows`` of triggers are over, each by tenant, workflow and reference; ``unordered`` are tenants
-    with leaves of their log that have no place yet; ``schedules`` have a moment that has come, or another version.
+    with leaves of their log that have no place yet; ``schedules`` have a moment that has come, or another version;
+    ``ended`` are open questions of agents whose last token has ended.
     """
 
     now: datetime
@@ -49,6 +50,7 @@ class Due(Struct, frozen=True):
     windows: tuple[tuple[str, str, str], ...] = ()
     unordered: tuple[str, ...] = ()
     schedules: tuple[tuple[str, str], ...] = ()
+    ended: tuple[UUID, ...] = ()
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
@@ -72,6 +74,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple((tenant, workflow, reference) for tenant, workflow, reference in row["windows"] or ()),
         tuple(row["unordered"] or ()),
         tuple((tenant, workflow) for tenant, workflow in row["schedules"] or ()),
+        tuple(UUID(approval) for approval in row["ended"] or ()),
     )
 
 

@@ -26,6 +26,7 @@ _SQL = statements("tokens")
 _CREATE = _SQL["create"]
 _OWNER = _SQL["owner"]
 _LIST = _SQL["list"]
+_BEFORE_REVOKING = _SQL["before_revoking"]
 _REVOKE = _SQL["revoke"]
 _APPROVAL_OWNER = _SQL["approval_owner"]
 
@@ -55,5 +56,9 @@ async def listed(connection: Connection, tenant: str) -> list[asyncpg.Record]:
 
 
 async def revoke(connection: Connection, tenant: str, hash_prefix: str) -> int:
-    """Revoke by the beginning of the hash; return how many were revoked."""
+    """Revoke by the beginning of the hash; return how many were revoked.
+
+    The caller holds ``tenants.lock``. After its commit nothing of an agent goes out whose last token this was.
+    """
+    await connection.execute(_BEFORE_REVOKING, tenant)
     return len(await connection.fetch(_REVOKE, tenant, hash_prefix))

@@ -204,7 +204,8 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
 def _of_tenant(row: Any) -> dict[str, Any]:
     named = {"policies": tuple(row["policy_digests"]), "directory_digest": row["directory_digest"]}
     stop = {"stop": row["stop_number"], "paused": row["paused"] or {}}
-    return {**named, **stop, "writes_max": row["max_writes_per_run"]}
+    off = bool(row["run"].get("off"))
+    return {**named, **stop, "writes_max": row["max_writes_per_run"], "off": off}
 
 
 def _appends(row: Any) -> list[Append]:

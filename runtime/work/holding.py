@@ -114,7 +114,8 @@ async def read_claimed(
 
 def _is_first(met: CachedRun, record: asyncpg.Record, claim: Claim) -> bool:
     """True if this claim is all that happened to the step since we last saw its run, so no read is needed."""
-    same = met.view.gate == record["run"]["gate"] and met.view.stop == record["stop_number"]
+    run, view = record["run"], met.view
+    same = view.gate == run["gate"] and view.stop == record["stop_number"] and view.off is bool(run["off"])
     return same and claim.epoch == 1 and _is_ready(met, claim)
 
 

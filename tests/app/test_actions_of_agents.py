@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter as Counted
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,12 +13,15 @@ import pytest
 
 from app import access
 from app.access import Role
+from benchmarks.counting import Counter
 from connectors.catalog import Source
+from core.budgets import LIMITS, OverLimit
 from core.canonical import digest
+from core.db import Connection, Database
 from core.errors import InputError
 from evidence.chain import Actor
 from runtime.requests import declaring, policies
-from runtime.requests.acting import withdraw_orphans
+from runtime.requests.acting import Wanted, act
 from tests.support.app_stage import PEOPLE, POLICY
 from tests.support.outside import Gate
 
@@ -29,6 +33,7 @@ SAFE = {"operation": "probe.effect.apply", "input": {"name": "n1"}}
 
 async def agent(installation: Any, subject: str = "bot") -> httpx.AsyncClient:
     client: httpx.AsyncClient = await installation.client(Role.AGENT, subject=subject)
+    client.timeout = httpx.Timeout(60)
     return client
 
 
@@ -135,27 +140,6 @@ async def test_the_owner_and_whom_it_acts_for_do_not_decide(
     assert await status(bot, action) == "applied"
 
 
-async def test_off_is_off_before_and_after_the_vote(installation: Any, bot: httpx.AsyncClient) -> None:
-    ways = [
-        AGENTS.replace("{id: bot, owner: eve}", "{id: bot, owner: eve, active: false}"),
-        AGENTS.replace("{id: bot, owner: eve}, ", ""),
-        AGENTS.replace("name: Eve,", "name: Eve, active: false,"),
-    ]
-    for number, off in enumerate(ways):
-        for voted in (False, True):
-            await installation.people(AGENTS)
-            client = await agent(installation)
-            call = {**DANGER, "input": {"name": f"n{number}{voted}"}}
-            action = (await client.post("/v1/actions", json=call)).json()["id"]
-            await installation.work()
-            if voted:
-                assert (await vote(installation, action, "approve")).status_code == 200
-            await installation.people(off)
-            await installation.app.sweeper().sweep()
-            await installation.work()
-            assert installation.outside.effects == [], (off, voted)
-
-
 RULES = POLICY.replace("version: 1", "version: 2").replace(
     "probe.effect.apply}", "probe.effect.apply}\n    when: {when}"
 )
@@ -179,22 +163,6 @@ async def test_rules_know_the_agent_and_that_its_values_are_its_own(
     action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
     await installation.work()
     assert await status(bot, action) == wanted
-
-
-async def test_an_agent_without_a_token_has_nothing_done(installation: Any, bot: httpx.AsyncClient) -> None:
-    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
-    await installation.work()
-    assert (await vote(installation, action, "approve")).status_code == 200
-    database, definitions = installation.app.faces.database, installation.app.faces.definitions
-    token = bot.headers["Authorization"].removeprefix("Bearer ")
-    kept = await agent(installation)
-    assert await access.revoke_token(database, "default", token, TESTER) == 1
-    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 0  # it has another
-    await access.revoke_token(database, "default", kept.headers["Authorization"].removeprefix("Bearer "), TESTER)
-    await installation.token(Role.TRIGGER, subject="bot")  # no token of an agent
-    assert await installation.app.faces.ask("default", withdraw_orphans, definitions, TESTER) == 1
-    await installation.work()
-    assert (installation.outside.effects, await installation.status(UUID(action))) == ([], "canceled")
 
 
 async def test_many_wait_and_a_vote_reaches_its_own(installation: Any, bot: httpx.AsyncClient) -> None:
@@ -320,6 +288,7 @@ async def test_what_retention_took_is_no_answer_and_hides_no_other_action(
     listed = await bot.get("/v1/actions")
     assert [one["id"] for one in listed.json()["items"]] == [kept], listed.text
     assert (await bot.get(f"/v1/actions/{gone}")).status_code == 404
+    assert (await installation.one("SELECT count(*) FROM actions"))[0] == 1  # its keys are gone with it
     again = await bot.post("/v1/actions", json=call)
     assert (again.status_code, again.json()["id"] == gone) == (202, False), again.text
 
@@ -352,3 +321,160 @@ async def test_a_burst_is_bounded_before_it_is_judged(installation: Any, bot: ht
     assert (await bot.post("/v1/actions", json=DANGER | {"input": {"name": "more"}})).status_code == 429
     await installation.work()
     assert len(await installation.books.approvals()) == 20
+
+
+async def test_no_burst_passes_the_limits_of_an_agent(installation: Any, bot: httpx.AsyncClient) -> None:
+    asked = [{**DANGER, "input": {"name": f"n{number}"}} for number in range(100)]
+    other = await agent(installation, "other")
+    *answers, beside = await asyncio.gather(
+        *(bot.post("/v1/actions", json=one) for one in asked), other.post("/v1/actions", json=DANGER)
+    )
+    assert (sorted(one.status_code for one in answers), beside.status_code) == ([202] * 20 + [429] * 80, 202)
+    await installation.work()
+    assert len(await installation.books.approvals()) == 21
+    assert {one.json()["limit"] for one in answers if one.status_code == 429} == {"agent_questions"}
+
+
+async def test_no_burst_by_several_processes_passes_the_actions_of_a_minute(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    faces, many = installation.app.faces, LIMITS["agent_questions"]._replace(most=1_000)
+
+    async def ask(number: int) -> str:
+        named = ("default", "main", "bot", TESTER, "probe.effect.apply", {"name": f"n{number}"})
+        try:
+            await faces.ask("default", act, faces.definitions, Wanted(*named, f"k{number}", asking=many))
+        except OverLimit as error:
+            return error.limit
+        return "begun"
+
+    assert Counted(await asyncio.gather(*map(ask, range(100)))) == {"begun": 60, "agent_actions": 40}
+
+
+COUNTS = (
+    POLICY.replace("version: 1", "version: 2")
+    + """
+  - {id: persons, match: {operation: probe.danger.person}, outcome: deny}
+  - id: counted
+    match: {operation: probe.effect.apply}
+    when: agent.asked_24h >= 3 || agent.refused_24h > 1 || agent.same_24h > 0 || action.carried_out_by != 'counterseal'
+    outcome: deny
+"""
+)
+OTHER = [{**SAFE, "input": {"name": f"n{number}"}} for number in range(9)]
+DENIED: dict[str, Any] = {"operation": "probe.danger.person", "input": {"who": "n"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcomes"),
+    [
+        ([SAFE, *OTHER[2:5]], ["applied", "applied", "applied", "denied"]),
+        ([SAFE, SAFE, OTHER[2]], ["applied", "denied", "applied"]),
+        ([{**DENIED, "input": {"who": "a"}}, {**DENIED, "input": {"who": "b"}}, SAFE], ["denied", "denied", "denied"]),
+        ([{**DENIED, "input": {"who": "a"}}, SAFE], ["denied", "applied"]),
+    ],
+)
+async def test_rules_count_what_an_agent_asks_for(
+    installation: Any, bot: httpx.AsyncClient, asked: list[Any], outcomes: list[str]
+) -> None:
+    faces, found = installation.app.faces, []
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", COUNTS, "policy.yaml", TESTER)
+    other = await agent(installation, "other")  # counts for itself
+    await other.post("/v1/actions", json=SAFE)
+    for call in asked:
+        action = (await bot.post("/v1/actions", json=call)).json()["id"]
+        await installation.work()
+        found.append(await status(bot, action))
+        assert await installation.books.bundle(run=UUID(action))
+    assert found == outcomes
+
+
+SHAPED = OPEN.replace("{type: object}", "{type: object, properties: {a: {type: string}, b: {type: string}}}", 1)
+
+
+async def test_whatever_an_agent_leaves_out_it_publishes_one_workflow_for_an_operation(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    faces = installation.app.faces
+    text = (
+        POLICY.replace("version: 1", "version: 2")
+        + "  - {id: o, match: {operation: probe.open.apply}, outcome: allow}\n"
+    )
+    async with faces.database.transaction("default") as connection:
+        await declaring.publish_operations(connection, faces.definitions, "default", [Source("o.yaml", SHAPED)], TESTER)
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
+    for given in ({}, {"a": "1"}, {"b": "2"}, {"a": "1", "b": "2"}):
+        answer = await bot.post("/v1/actions", json={"operation": "probe.open.apply", "input": given})
+        await installation.work()
+        assert await status(bot, answer.json()["id"]) == "applied", answer.text
+        assert installation.outside.effects[-1].input == given
+    made = "SELECT count(*) FROM workflows WHERE starts_with(name, 'counterseal-action-')"
+    assert (await installation.one(made))[0] == 1
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Counter:
+    """A count of all that is sent to the database by who connects from now on."""
+    counter, connect = Counter(), Database.connect
+
+    async def counting(database: Database) -> Connection:
+        connection = await connect(database)
+        connection.add_query_logger(counter.tally())
+        return connection
+
+    monkeypatch.setattr(Database, "connect", counting)
+    return counter
+
+
+@pytest.fixture
+async def counted(counter: Counter, installation: Any) -> tuple[Any, httpx.AsyncClient, Counter]:
+    """An installation and its agent; everything is prepared, and counted."""
+    await installation.people(AGENTS)
+    bot = await agent(installation)
+    first = await bot.post("/v1/actions", json={**SAFE, "input": {"name": "first"}})
+    assert first.status_code == 202, first.text
+    await installation.work()
+    return installation, bot, counter
+
+
+async def test_a_page_of_actions_costs_as_much_whatever_is_on_it(counted: tuple[Any, Any, Counter]) -> None:
+    (installation, bot, counter), asked = counted, []
+    for number in range(11):
+        await bot.post("/v1/actions", json={**SAFE, "input": {"name": f"n{number}"}})
+        await installation.work()
+    for limit in (12, 1, 12):  # the first one prepares its statements
+        before = await counter.read()
+        listed = (await bot.get("/v1/actions", params={"limit": limit})).json()["items"]
+        assert [one["status"] for one in listed] == ["applied"] * limit
+        asked.append((await counter.read() - before).statements)
+    assert asked[1] == asked[2], asked
+
+
+async def test_an_allowed_action_is_three_flushed_commits(counted: tuple[Any, Any, Counter]) -> None:
+    installation, bot, counter = counted
+    before = await counter.read()
+    action = (await bot.post("/v1/actions", json=SAFE)).json()["id"]
+    await installation.app.worker().work_off()
+    assert (await counter.read() - before).flushes == 3
+    assert await status(bot, action) == "applied"
+
+
+async def test_a_vote_reads_nothing_for_the_others_who_wait(counted: tuple[Any, Any, Counter]) -> None:
+    installation, bot, counter = counted
+    asked = [await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{n}"}}) for n in range(10)]
+    ids = [one.json()["id"] for one in asked]
+    await installation.work()
+    waiting = [asyncio.create_task(bot.get(f"/v1/actions/{one}", params={"wait": 50})) for one in ids * 5]
+    while installation.app.faces.waiting.count < 50:
+        assert (await status(bot, ids[0])) == "pending"  # it asks, and lets them begin to wait
+    before = await counter.read()
+    assert (await vote(installation, ids[9], "reject")).status_code == 200
+    answers = [await one for one in waiting[9::10]]
+    assert {one.json()["status"] for one in answers} == {"rejected"}
+    read = await counter.read() - before
+    assert read.statements < 45, read  # with one for each of those who wait on, there were more
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

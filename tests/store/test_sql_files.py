@@ -62,7 +62,7 @@ def test_a_commit_sends_the_columns_that_append_takes() -> None:
     taken.pop("asks")  # rows of the guard, sent whole
     assert taken == {part: set(columns) for part, columns in commits.PARTS.items() if columns}
     asked = set(re.findall(r"_rest \? '(\w+)'", FILES["append"]))
-    assert asked == {*commits.PARTS, "people", "family", "asks", "barrier"}
+    assert asked == {*commits.PARTS, "agent", "people", "family", "asks", "barrier"}
 
 
 def test_a_face_names_the_parts_that_its_function_admits() -> None:

@@ -136,6 +136,10 @@ class Trouble:
     async def set_slots(self, tenant: str, count: int) -> int:
         return await self._do("UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1", tenant, count)
 
+    async def end_tokens(self, subject: str) -> int:
+        """The time of every token of somebody is over."""
+        return await self._do("UPDATE tokens SET expires_at = now() WHERE subject = $1", subject)
+
     async def starts_wait(self, seconds: int) -> int:
         """So many seconds pass for the starts that workflows have left of a minute's."""
         passed = "UPDATE caps SET starts_left_at = starts_left_at - make_interval(secs => $1)"

@@ -203,6 +203,8 @@ def inactive_for(view: RunView, run: Run, key: str) -> str | None:
         by_token = who.startswith(f"{Kind.BEARER}:") or (run.started_by is not None and who == run.requested_by)
         taken_out = entry is None and by_token and people.digest
         why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
+        if view.off and who == run.requested_by:
+            why = why or "has no token any more that is good"
         if why is not None:
             remedy = "Whoever is responsible now may retry the run, which then acts for them."
             return f"{who!r}, who {part}, {why}: nothing goes out for them any more. {remedy}"

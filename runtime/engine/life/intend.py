@@ -30,7 +30,7 @@ from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
 from runtime.engine.life.approved import Bound
-from runtime.engine.life.facts import NOTHING, call_of, further_facts
+from runtime.engine.life.facts import NOTHING, call_of, counted_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
 from runtime.engine.life.pausing import IN_DOUBT
 from runtime.engine.life.proposal import Proposal
@@ -46,7 +46,6 @@ from runtime.engine.model.rows import ReceiptRow, StepRow
 from runtime.engine.model.run import GrantRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
-from runtime.engine.origins.follow import AGENT
 
 UNRESOLVED = "contributors:unresolved"
 
@@ -116,7 +115,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
     """The facts besides the action: the run, the people, the counters."""
     view, state = transition.view, transition.run.state
     added = contributors.added_by(state, step.key) if state.shaped else ""
-    agent = view.run.requested_by if view.trigger_type == AGENT else ""
+    agent, counted = view.agent, counted_of(view)
     return FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
@@ -136,6 +135,9 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
         asked_in_run=transition.run.asked + view.others("asked"),
         agent_id=agent,
         agent_owner=contributors.requester_in(view.run, view.directory) if agent else "",
+        agent_asked=counted["asked"],
+        agent_refused=counted["refused"],
+        agent_same=counted["same"],
         tenant_id=view.tenant_id,
         tenant_workspace=view.workspace_id,
         now=timestamp(transition.not_before(transition.at, step.key)),
@@ -178,6 +180,8 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     """
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
+    if view.agent and not view.off:
+        rows.agent = view.agent  # its last token may end before the append: then this is judged anew
     rows.counted |= COUNTER in decision.facts_read or SAME in decision.facts_read
     rows.recounted |= REFUSED in decision.facts_read or ASKED in decision.facts_read
     name = f"decision:{step.key}:{step.lease_epoch}:{step.attempt}:{view.version}:{bound}"

@@ -61,10 +61,20 @@ def parts_of(key: str) -> tuple[Stopped, str]:
     return Stopped(kind), name
 
 
-def keys_of(workflow: str, connector: str, run_id: UUID) -> list[str]:
-    """The keys of all pauses that would stop a connector's calls in a run, the widest first."""
-    own = (Stopped.WORKFLOW, workflow), (Stopped.CONNECTOR, connector), (Stopped.RUN, str(run_id))
+def keys_of(workflow: str, connector: str, run_id: UUID, agent: str = "") -> list[str]:
+    """The keys of all pauses that would stop a connector's calls in a run, the widest first.
+
+    ``agent`` is the account that has asked for the run over HTTP, "" for any other run.
+    """
+    own = [(Stopped.WORKFLOW, workflow), (Stopped.CONNECTOR, connector), (Stopped.RUN, str(run_id))]
+    if agent:
+        own.insert(0, (Stopped.AGENT, account_key(agent)))
     return [key_of(Stopped.SUSPENDED), key_of(Stopped.TENANT), *(key_of(*one) for one in own)]
+
+
+def account_key(account: str) -> str:
+    """The name under which the pause of an agent is kept: directories tell ids apart without their case."""
+    return account.lower()
 
 
 def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> bool:
@@ -75,7 +85,7 @@ def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: 
     """
     view = transition.view
     transition.rows.stop = view.stop
-    keys = keys_of(view.workflow, operation.connector, view.run_id)
+    keys = keys_of(view.workflow, operation.connector, view.run_id, view.agent)
     key = next((one for one in keys if one in view.paused), None)
     if key is not None:
         transition.park(step, WaitKind.PAUSE, nonce(), context={"paused": key}, error=step.last_error)

@@ -266,7 +266,7 @@ class Commit(Struct):
     come in between. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
     ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
     and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
-    directory must still have: the votes of the approvals used in here were counted by it.
+    directory must still have: the votes of approvals in here were counted by it. ``agent`` needs a good token still.
 
     ``family`` moves the counters of all runs that the outermost one has led to, ``family_max`` bounds their writes.
 
@@ -279,9 +279,8 @@ class Commit(Struct):
     (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
     it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
     ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by. ``clock_behind`` is
-    how far the database's clock has gone back behind the book, ``latest`` the latest time of its lines. ``state`` is
-    the folded run, if this append stores it beside the book. ``notices`` are lines for the log. What it decides was
-    asked at ``asked_at``.
+    how far the database's clock is behind the book, ``latest`` the latest time of its lines. ``state`` is the folded
+    run, if this append stores it beside the book. ``notices`` are lines for the log. It was asked at ``asked_at``.
     """
 
     run_id: UUID
@@ -309,6 +308,7 @@ class Commit(Struct):
     finished: bool = False
     cancels_rest: bool = False
     stop: int | None = None
+    agent: str | None = None
     people: str | None = None
     lease: timedelta = timedelta(seconds=30)
     held: Sequence[Claim] = ()

@@ -313,6 +313,11 @@ class Definition(Struct, frozen=True):
     run_key: bytes
 
 
+# The trigger of the runs that agents ask for over HTTP.
+AGENT = "agent"
+# Names of workflows of Counterseal itself begin so: of undos, of changes of policy, and of what agents ask for.
+OWN = "counterseal-"
+ACTIONS = f"{OWN}action-"
 # The clock has gone back if it is behind the book by more: times of several processes differ by less.
 CLOCK_TOLERANCE = timedelta(seconds=1)
 
@@ -332,7 +337,8 @@ class RunView(Struct, frozen=True):
     ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
     questions by their asker: both are read only after an append that asks was refused because of them.
     ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
-    counters that this run shares with others; None if it was not started by a run and has started none.
+    counters that this run shares with others; None if it was not started by a run and has started none. ``off`` says
+    that the agent that has asked for the run has no token any more that is good.
     """
 
     run_id: UUID
@@ -364,6 +370,12 @@ class RunView(Struct, frozen=True):
     family: Family | None = None
     refusals: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     open_by: Mapping[str, int] = field(default_factory=dict)
+    off: bool = False
+
+    @property
+    def agent(self) -> str:
+        """The account of the agent that has asked for this run over HTTP; "" for any other run."""
+        return self.run.requested_by if self.trigger_type == AGENT else ""
 
     def others(self, counter: str) -> int:
         """The part of a counter (``writes``, ``refused``, ``asked``) that other runs of the family have counted."""

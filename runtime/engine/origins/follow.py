@@ -41,6 +41,7 @@ from runtime.engine.model.graph import (
 )
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
+from runtime.engine.model.run import AGENT as OF_AGENTS
 from runtime.engine.model.run import SUCCEEDED, Run
 from runtime.engine.model.workflow import Workflow
 
@@ -309,7 +310,7 @@ def follower_of(
 _BY_PEOPLE = frozenset({"http", "cli"})
 _BY_RUNS = "workflow"
 # The trigger of an agent's action over HTTP, and the beginning of the origin of its values: `agent:<account>`.
-AGENT = "agent"
+AGENT = OF_AGENTS
 
 
 def starter_of(trigger_type: str, requester: str, directory: Directory) -> str:

@@ -29,6 +29,12 @@ BEGIN
   -- number in its next statement. In PL/pgSQL an assignment is cheaper than a query.
   IF _acts_for IS NOT NULL THEN
     notified := pg_advisory_xact_lock_shared(hashtextextended('counterseal.intents:' || _acts_for, 0)) IS NULL;
+    -- Nothing of an agent goes out after its last token has ended. A revocation takes that lock exclusively, too.
+    IF _rest ? 'agent' THEN
+      IF agent_is_off(_acts_for, _rest ->> 'agent') THEN
+        RETURN NULL;
+      END IF;
+    END IF;
   END IF;
   -- A settle locks the row of its lease first, and then checks in that statement that the lease is still its own: after
   -- a wait for a lock, PostgreSQL shows the locked row as it is now.

@@ -1,44 +1,61 @@
 -- name: of_key
 SELECT run_id, call FROM actions WHERE tenant_id = $1 AND account = $2 AND key = $3;
 
+-- name: take_turn
+-- Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long.
+SELECT set_config('lock_timeout', (1000 * extract(epoch FROM
+    current_setting('idle_in_transaction_session_timeout')::interval + current_setting('lock_timeout')::interval)
+    )::int::text, true),
+  pg_advisory_xact_lock(hashtextextended('counterseal.agent:' || $1::text || ':' || $2::text, 0));
+
 -- name: newest
 -- The newest run that was to do this call for this account; `lately`: it has ended within this time, and it is still
 -- known how.
 SELECT r.run_id, r.finished_at IS NULL AS going,
-  r.finished_at > now() - $4::interval AND r.purged_at IS NULL AS lately, a.policies,
-  (SELECT count(DISTINCT run_id) FROM actions WHERE tenant_id = $1 AND account = $2 AND call = $3) AS asked
+  r.finished_at > now() - $4::interval AND r.purged_at IS NULL AS lately, a.policies, r.error ->> 'code' AS code
 FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
-WHERE a.tenant_id = $1 AND a.account = $2 AND a.call = $3 ORDER BY a.run_id DESC, a.asked_at LIMIT 1;
+WHERE a.tenant_id = $1 AND a.account = $2 AND a.call = $3 ORDER BY a.run_id DESC, a.began DESC LIMIT 1;
+
+-- name: begin
+INSERT INTO actions (tenant_id, account, key, call, run_id, session, policies, began)
+VALUES ($1, $2, $3, $4, $5, $6, $7, true);
 
 -- name: keep
-INSERT INTO actions (tenant_id, account, key, call, run_id, session, policies)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT DO NOTHING RETURNING run_id;
+-- A bounded number of keys stands for one action.
+INSERT INTO actions (tenant_id, account, key, call, run_id, session, policies, began)
+SELECT $1, $2, $3, $4, $5, $6, $7, false
+WHERE (SELECT count(*) FROM actions WHERE run_id = $5) < $8 RETURNING key;
 
 -- name: used
 -- What an account has asked for in the last minute, and how many of its actions are not over: one that is not judged
--- yet, or that is on its way, may become a question as well.
-SELECT (SELECT count(DISTINCT run_id) FROM actions WHERE tenant_id = $1 AND account = $2
-    AND asked_at > now() - interval '1 minute') AS lately,
-  (SELECT count(*) FROM runs r WHERE r.tenant_id = $1 AND r.finished_at IS NULL
-    AND r.run_id IN (SELECT run_id FROM actions WHERE tenant_id = $1 AND account = $2)) AS asking;
+-- yet, or that is on its way, may become a question as well. Besides, what policies may count, and the agent's pause.
+SELECT
+  (SELECT count(*) FROM actions WHERE tenant_id = $1 AND account = $2 AND began
+    AND asked_at > clock_timestamp() - interval '1 minute') AS lately,
+  (SELECT count(*) FROM runs WHERE tenant_id = $1 AND lower(requested_by) = lower($2::text) AND trigger_type = 'agent'
+    AND finished_at IS NULL) AS asking,
+  (SELECT count(*) FROM actions WHERE tenant_id = $1 AND account = $2 AND began
+    AND asked_at > clock_timestamp() - interval '24 hours') AS asked,
+  (SELECT count(*) FROM actions WHERE tenant_id = $1 AND account = $2 AND call = $3 AND began
+    AND asked_at > clock_timestamp() - interval '24 hours') AS same,
+  (SELECT count(*) FROM runs WHERE tenant_id = $1 AND lower(requested_by) = lower($2::text) AND trigger_type = 'agent'
+    AND finished_at > clock_timestamp() - interval '24 hours' AND status = 'failed_terminal'
+    AND error ->> 'class' = 'authorization') AS refused,
+  (SELECT paused -> ('agent:' || lower($2::text)) FROM tenants WHERE tenant_id = $1) AS paused;
 
 -- name: one
 SELECT run_id, call, session, policies FROM actions WHERE tenant_id = $1 AND account = $2 AND run_id = $3
-ORDER BY asked_at, key LIMIT 1;
+ORDER BY began DESC LIMIT 1;
 
 -- name: of_session
-SELECT DISTINCT a.run_id FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
-WHERE a.tenant_id = $1 AND a.account = $2 AND ($3::text IS NULL OR a.session = $3)
+SELECT a.run_id, a.call, a.session, a.policies FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
+WHERE a.tenant_id = $1 AND a.account = $2 AND ($3::text IS NULL OR a.session = $3) AND a.began
   AND ($4::uuid IS NULL OR a.run_id < $4) AND r.purged_at IS NULL
 ORDER BY a.run_id DESC LIMIT $5;
 
+-- name: shapes
+-- The workflows of the same kind for the same declaration.
+SELECT count(*) FROM workflows WHERE tenant_id = $1 AND published_by = $2 AND operations = $3 AND version = 1;
+
 -- name: over
 SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND finished_at IS NOT NULL;
-
--- name: orphans
--- The open runs of accounts that have no valid token of an agent any more.
-SELECT DISTINCT a.run_id FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
-WHERE a.tenant_id = $1 AND r.finished_at IS NULL AND r.canceling IS NULL AND NOT EXISTS (SELECT FROM tokens t
-    WHERE t.tenant_id = $1 AND t.subject = a.account AND 'agent' = ANY (t.roles) AND t.revoked_at IS NULL AND t.expires_at > now())
-ORDER BY a.run_id;

@@ -122,7 +122,8 @@ step AS (
 SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.workspace_id, run.workflow,
     run.workflow_version, run.workflow_digest, run.trigger_type, run.status, run.version, run.gate, run.executing,
     run.extensions, run.audit_count, run.audit_head, run.state_n, run.deadline_at, run.parent_run_id, run.depth,
-    run.purged_at, run.last_at, CASE WHEN run.root_run_id IS NOT NULL THEN (
+    run.purged_at, run.last_at, CASE WHEN run.trigger_type = 'agent' THEN agent_is_off(run.tenant_id, run.requested_by) END AS off,
+    CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
   t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*
@@ -216,7 +217,8 @@ step AS (
 SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.workspace_id, run.workflow,
     run.workflow_version, run.workflow_digest, run.trigger_type, run.status, run.version, run.gate, run.executing,
     run.extensions, run.audit_count, run.audit_head, run.state_n, run.deadline_at, run.parent_run_id, run.depth,
-    run.purged_at, run.last_at, CASE WHEN run.root_run_id IS NOT NULL THEN (
+    run.purged_at, run.last_at, CASE WHEN run.trigger_type = 'agent' THEN agent_is_off(run.tenant_id, run.requested_by) END AS off,
+    CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
   t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*
@@ -244,7 +246,8 @@ step AS (
 SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.workspace_id, run.workflow,
     run.workflow_version, run.workflow_digest, run.trigger_type, run.status, run.version, run.gate, run.executing,
     run.extensions, run.audit_count, run.audit_head, run.state_n, run.deadline_at, run.parent_run_id, run.depth,
-    run.purged_at, run.last_at, CASE WHEN run.root_run_id IS NOT NULL THEN (
+    run.purged_at, run.last_at, CASE WHEN run.trigger_type = 'agent' THEN agent_is_off(run.tenant_id, run.requested_by) END AS off,
+    CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
   t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*

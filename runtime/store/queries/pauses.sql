@@ -12,7 +12,8 @@ WHERE t.tenant_id = $1 ORDER BY p.value ->> 'at', p.key;
 -- A pause of a connector holds up a run if one of its steps waits for the end of that pause.
 SELECT p.key FROM runs r JOIN tenants t USING (tenant_id) CROSS JOIN LATERAL jsonb_object_keys(t.paused) p(key)
 WHERE r.tenant_id = $1 AND r.run_id = $2 AND r.finished_at IS NULL
-  AND (p.key IN ('suspended', 'tenant', 'workflow:' || r.workflow, 'run:' || r.run_id) OR p.key IN (
+  AND (p.key IN ('suspended', 'tenant', 'workflow:' || r.workflow, 'run:' || r.run_id)
+    OR r.trigger_type = 'agent' AND p.key = 'agent:' || lower(r.requested_by) OR p.key IN (
     SELECT w.context ->> 'paused' FROM waits w
     WHERE w.run_id = r.run_id AND w.kind = 'pause' AND w.status = 'waiting'));
 
@@ -36,6 +37,7 @@ WITH ordered AS (
     jsonb_build_object('approval', a.approval_id), 'pending', coalesce('list:' || a.run_id || ':' || a.listed, 'approval:' || a.approval_id)
   FROM approvals a JOIN runs r USING (run_id) WHERE a.approval_id = ANY ($1) AND a.status = 'requested'
     AND EXISTS (SELECT FROM unnest($2::text[]) k(key) WHERE k.key LIKE 'connector:%'
+      OR r.trigger_type = 'agent' AND k.key = 'agent:' || lower(r.requested_by)
       OR k.key IN ('suspended', 'tenant', 'workflow:' || r.workflow, 'run:' || r.run_id))
   ON CONFLICT DO NOTHING RETURNING command_id)
 SELECT pg_notify('counterseal_messages', '') WHERE EXISTS (SELECT FROM ordered);

@@ -64,6 +64,10 @@ WHERE t.tenant_id = $2 AND t.workflow = $3 AND t.trigger_ref = $4
   AND NOT EXISTS (SELECT FROM jsonb_array_elements_text(i.result->'runs') e JOIN runs r ON r.run_id = e::uuid
     WHERE r.run_id <> $1 AND r.purged_at IS NULL);
 
+-- name: keys
+-- The keys and the session under which an agent has asked for the run are its own words.
+DELETE FROM actions WHERE run_id = $1;
+
 -- name: records
 -- Removes the ledger, the values of the book and the run's key. Only this function may, and only when it is time.
 SELECT purge_records($1);

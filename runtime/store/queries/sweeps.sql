@@ -110,6 +110,17 @@ untold AS (
   WHERE w.kind = 'shared' AND w.status = 'waiting' AND (e.status IN ('succeeded', 'failed', 'left')
     OR e.status <> 'begun' AND EXISTS (SELECT FROM runs r WHERE r.run_id = e.run_id AND r.finished_at IS NOT NULL))
   LIMIT 100),
+-- Open questions of agents whose last token has ended. A sweep looks at those that ended just now, and now and then at
+-- all of them.
+ended AS (
+  SELECT a.approval_id FROM (
+    SELECT t.tenant_id, lower(t.subject) AS account FROM tokens t WHERE 'agent' = ANY (t.roles) GROUP BY 1, 2
+    HAVING max(least(t.revoked_at, t.expires_at)) <= now()
+      AND ($2 OR max(least(t.revoked_at, t.expires_at)) > now() - interval '10 s')) o
+  JOIN runs r ON r.tenant_id = o.tenant_id AND lower(r.requested_by) = o.account AND r.trigger_type = 'agent'
+    AND r.finished_at IS NULL
+  JOIN approvals a ON a.run_id = r.run_id AND a.status = 'requested'
+  ORDER BY random() LIMIT 100),
 -- Kept signals: those whose wait exists by now, because they came before it or at the same moment, and those that have
 -- been kept for too long. There may be many, and most never find a wait: a sweep looks at the newest only, and now and
 -- then at all of them.
@@ -152,6 +163,7 @@ SELECT now() AS now, (SELECT count(*) FROM found) AS freed, (SELECT count(*) FRO
   (SELECT jsonb_agg(run_id) FROM (SELECT run_id FROM due_purges UNION SELECT run_id FROM copies) p) AS purges,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, key)) FROM untold) AS untold,
   (SELECT jsonb_agg(run_id) FROM long_open) AS long_open,
+  (SELECT jsonb_agg(approval_id) FROM ended) AS ended,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow, reference)) FROM windows) AS windows,
   (SELECT jsonb_agg(jsonb_build_array(tenant_id, workflow)) FROM moments) AS schedules,
   (SELECT array_agg(tenant_id) FROM tenants WHERE resumed IS NOT NULL OR judge_after IS NOT NULL) AS changed,

@@ -15,6 +15,10 @@ FROM tokens t LEFT JOIN people p ON p.tenant_id = t.tenant_id AND p.person_id = 
 LEFT JOIN people o ON o.tenant_id = t.tenant_id AND o.person_id = p.owner
 WHERE t.tenant_id = $1 ORDER BY t.created_at, t.token_hash;
 
+-- name: before_revoking
+-- Every append with an intent that began before has ended when this returns, and none begins until the transaction ends.
+SELECT pg_advisory_xact_lock(hashtextextended('counterseal.intents:' || $1, 0));
+
 -- name: revoke
 UPDATE tokens SET revoked_at = now() WHERE tenant_id = $1 AND starts_with(token_hash, $2) AND revoked_at IS NULL
 RETURNING token_hash;

@@ -3,7 +3,8 @@
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+    r.purged_at, r.last_at, CASE WHEN r.trigger_type = 'agent' THEN agent_is_off(r.tenant_id, r.requested_by) END AS off,
+      CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
   r.run_key, CASE WHEN $2 THEN NULL ELSE r.state END AS state,
   t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
@@ -19,7 +20,8 @@ WHERE r.run_id = $1;
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,
-    r.purged_at, r.last_at, CASE WHEN r.root_run_id IS NOT NULL THEN (
+    r.purged_at, r.last_at, CASE WHEN r.trigger_type = 'agent' THEN agent_is_off(r.tenant_id, r.requested_by) END AS off,
+      CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
   r.run_key, NULL::bytea AS state,
   t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*

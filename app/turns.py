@@ -1,0 +1,42 @@
+"""Turns: of what comes at once for one name, one goes on at a time, so that the others hold no connection meanwhile.
+
+The database has the same turn for all processes. Here nobody waits for it with a connection of theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+
+@dataclass
+class Turns:
+    """The turns of one process. A name that nobody waits for is forgotten."""
+
+    _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    _made: dict[tuple[object, ...], asyncio.Task[UUID]] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
+        """Wait for the turn. A caller that goes away gives it to the next one."""
+        lock = self._locks.get((tenant, name))
+        if lock is None:
+            lock = self._locks[tenant, name] = asyncio.Lock()
+        async with lock:
+            yield
+
+    async def once(self, name: tuple[object, ...], make: Callable[[], Coroutine[Any, Any, UUID]]) -> UUID:
+        """The answer of ``make``. Whoever asks for the same while it is being made gets the same answer.
+
+        A caller that goes away ends its waiting alone.
+        """
+        task = self._made.get(name)
+        if task is None:
+            task = self._made[name] = asyncio.create_task(make(), name="turn")
+            task.add_done_callback(lambda done: self._made.pop(name) and (done.cancelled() or done.exception()))
+        return await asyncio.shield(task)
