@@ -28,14 +28,17 @@ from core.errors import ConsistencyError, InputError, NotFoundError
 from core.identity import Role
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
+from runtime.definition import tools
 from runtime.definition.catalog import Definitions
 from runtime.definition.one_step import of_input, one_step
 from runtime.definition.reserved import ACTION
 from runtime.engine.book import contributors
 from runtime.engine.book.ends import end_of
+from runtime.engine.book.instructions import open_wait
+from runtime.engine.life.outside import GATE
 from runtime.engine.model.errors import ErrorClass
 from runtime.engine.model.run import Run
-from runtime.engine.model.states import RunState
+from runtime.engine.model.states import RunState, WaitKind
 from runtime.engine.origins.follow import AGENT
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.requests.steering import cancel_run
@@ -53,6 +56,7 @@ class ActionStatus(StrEnum):
 
     JUDGING = "judging"
     PENDING = "pending"
+    APPROVED = "approved"
     DENIED = "denied"
     REJECTED = "rejected"
     EXPIRED = "expired"
@@ -75,7 +79,8 @@ _ENDS: Mapping[CardState, ActionStatus] = {
 class Wanted(Struct, frozen=True):
     """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim.
 
-    ``a_minute`` and ``asking`` are the limits of one agent.
+    With ``tool`` the agent carries it out itself, and ``input`` are the arguments. ``a_minute`` and ``asking`` are the
+    limits of one agent.
     """
 
     tenant_id: str
@@ -87,12 +92,15 @@ class Wanted(Struct, frozen=True):
     key: str
     session: str = ""
     acts_for: str | None = None
+    tool: str | None = None
     a_minute: Limit = LIMITS["agent_actions"]
     asking: Limit = LIMITS["agent_questions"]
 
     @property
     def call(self) -> str:
         """The digest of the call, which its agent can compute as well: SHA-256 of the RFC 8785 form of this object."""
+        if self.tool is not None:
+            return digest({"mode": "gate", "tool": self.tool, "arguments": self.input})
         return digest({"operation": self.operation, "input": self.input})
 
 
@@ -174,19 +182,24 @@ async def _check_limits(connection: Connection, wanted: Wanted) -> None:
 async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, asked: int) -> Started:
     """Start the run. The number of earlier ones makes its trigger unique: of two callers at once, one starts it."""
     catalog = await definitions.published(connection, wanted.tenant_id)
-    operation = catalog.get(wanted.operation)
-    if fixed := sorted(wanted.input.keys() & operation.params.keys()):
+    given = wanted.input
+    if wanted.tool is None:
+        operation = tools.performed(catalog, wanted.operation)
+    else:
+        operation, given = tools.called(catalog, wanted.tool, given)
+    if fixed := sorted(given.keys() & operation.params.keys()):
         raise InputError(
             f"is set by the declaration of {operation.name}", where=f"input.{fixed[0]}", remedy="Leave it out."
         )
-    if secret := secret_names(operation.input_schema, wanted.input):
+    if secret := secret_names(operation.input_schema, given):
         words = f"{operation.name} takes it as a secret, which no run's input may hold"
         raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")
-    build_action(operation, wanted.input)
-    inputs = {name: of_input(name) for name in sorted(wanted.input)}
+    build_action(operation, given)
+    inputs = {name: of_input(name) for name in sorted(given)}
     stored = one_step(ACTION, "An action of an agent", STEP, operation, inputs, catalog)
     await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT)
-    trigger: JsonObject = {"reference": wanted.session or operation.name, "input": wanted.input, "for": wanted.acts_for}
+    trigger: JsonObject = {"reference": wanted.session or operation.name, "input": given, "for": wanted.acts_for}
+    trigger |= {} if wanted.tool is None else {GATE: wanted.call}
     shaped = () if wanted.acts_for is None else (contributors.mark(Role.SOURCE_REQUESTER, wanted.acts_for),)
     request = StartRequest(
         wanted.tenant_id, wanted.workspace_id, AGENT, f"{wanted.account}:{wanted.call}:{asked}", trigger,
@@ -237,6 +250,9 @@ def _status(run: Run) -> tuple[ActionStatus, str]:
         return (ActionStatus.IN_DOUBT if kind == ApprovalKind.IN_DOUBT else ActionStatus.PENDING), ""
     if last is not None and last.status == ReceiptStatus.IN_DOUBT:
         return ActionStatus.IN_DOUBT, ""
+    wait = open_wait(run, STEP)
+    if wait is not None and wait.kind is WaitKind.PERMIT and last is None:
+        return ActionStatus.APPROVED, ""
     return (ActionStatus.EXECUTING if last is not None else ActionStatus.JUDGING), ""
 
 

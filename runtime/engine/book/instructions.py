@@ -26,6 +26,8 @@ from runtime.engine.model.rows import ApprovalRow, Claim, ReceiptRow, StepRow, V
 from runtime.engine.model.run import Run, RunView
 from runtime.engine.model.states import EffectState, WaitKind, WaitState
 
+# In the context of a wait about a permit: its agent is to fetch it, or to report what came of it.
+PERMIT, FETCH, REPORT = "permit", "fetch", "report"
 # The reasons why a given approval is void before it was used.
 STALE = "stale"
 LEFT = "votes_lost"
@@ -230,6 +232,12 @@ def open_wait(run: Run, step_key: str) -> WaitRow | None:
         if wait.step_key == step_key and wait.status is WaitState.WAITING:
             return wait
     return None
+
+
+def is_out(run: Run, step_key: str) -> bool:
+    """True if an agent holds the permit for this step's action and has not reported: it may be doing it now."""
+    wait = open_wait(run, step_key)
+    return wait is not None and wait.kind is WaitKind.PERMIT and (wait.context or {}).get(PERMIT) == REPORT
 
 
 def _given(run: Run, step_key: str) -> Given | None:
