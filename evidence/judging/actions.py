@@ -237,7 +237,7 @@ class Actions(Judge):
         self._effects[data["receipt"]] = _Effect(data["action"], data["operation"], step, data["attempt"], gate=gate)
 
     def _gate(self, event: dict[str, Any], effect: _Effect | None) -> str | None:
-        """The call that an agent carries out by a permit, of which there is one; None if it is carried out from here."""
+        """The call that an agent carries out by its one permit; None if it is carried out from here."""
         definition, operation, told = self.case.definition, event["data"]["operation"], event["data"].get("gate")
         gate = told if effect is None else effect.gate
         if gate is not None and any(one.gate and one.step == event["step"] for one in self._effects.values()):
