@@ -6,16 +6,43 @@ all of them require.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from connectors import display
 from connectors.canonical import canonical
-from connectors.operation import Operation
+from connectors.operation import AGENT, InDoubtRule, Kind, Operation
+from connectors.parts import KeyScope
 from connectors.tables import HANDLERS, faults_of
 from core.errors import InputError, nearest
 
+# The handler of the tools of agents.
+CALL = "agent:call"
 # Handlers that send every field that ``writes`` names.
 _SENDS_WRITES = frozenset({"servicenow:update"})
+
+
+# What an agent's tool may not declare: nothing of it is read, probed, undone, shared or done again from here.
+_NOT_OF_TOOLS: Mapping[str, Callable[[Operation], bool]] = {
+    "side_effects": lambda one: not one.has_effect,
+    "in_doubt": lambda one: one.in_doubt is not InDoubtRule.ASK,
+    "kind": lambda one: one.kind is not Kind.SYNC,
+    "diff": lambda one: one.diff is not None,
+    "reverse": lambda one: one.reverse is not None,
+    "params": lambda one: bool(one.params),
+    "idempotency": lambda one: one.idempotency.scope is not KeyScope.STEP,
+}
+
+
+def _of_tools(operation: Operation) -> Iterator[tuple[str, str, str]]:
+    """Yield the faults of the declaration of a tool that an agent carries out itself."""
+    if operation.connector != AGENT:
+        yield "tool", "only a tool that an agent carries out itself has this name.", "Declare `connector: agent`."
+    elif operation.handler != CALL:
+        yield "handler", f"an agent's tool is {CALL!r}.", f"Write `handler: {CALL}`."
+    for key, wrong in _NOT_OF_TOOLS.items():
+        if wrong(operation):
+            words = f"`{key}` says what does not hold for a tool that an agent carries out itself."
+            yield key, words, "Declare side_effects: external_call and in_doubt: ask, and leave the others out."
 
 
 def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tuple[str, str, str]]:
@@ -25,6 +52,9 @@ def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tupl
     """
     if operation.handler in HANDLERS:
         yield from faults_of(operation)
+        return
+    if operation.connector == AGENT or operation.tool is not None:
+        yield from _of_tools(operation)
         return
     try:
         canonical(operation.handler, operation.params)

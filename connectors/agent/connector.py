@@ -5,7 +5,7 @@ from __future__ import annotations
 from connectors.port import Call, NothingBefore, Outcome, Probe, ProbeVerdict, Refused
 
 # People read this as the system, and approvals bind it.
-CARRIED_OUT = "carried out by the agent itself; its outcome is as the agent reports it"
+CARRIED_OUT = "the process of the agent, which carries it out itself; its outcome is as the agent reports it"
 
 
 class AgentConnector(NothingBefore):

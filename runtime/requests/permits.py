@@ -210,7 +210,10 @@ class Permits(Struct, frozen=True):
         return await standing(connection, agent.tenant_id, self.definitions, agent.account, agent.action)
 
     async def _read(self, connection: Connection, agent: Agent, *, lock: bool) -> RunView:
-        view = await load(connection, agent.action, self.definitions.graphs, lock=lock, tenant=agent.tenant_id)
+        place, of_tenant = (connection, agent.action, self.definitions.graphs), agent.tenant_id
+        view = await load(*place, lock=lock, tenant=of_tenant)
+        if view.run.finished:  # its waits are behind its last barrier
+            view = await load(*place, whole=True, tenant=of_tenant)
         if not isinstance(view.run.trigger.get(GATE), str):
             raise ConsistencyError(_NO_GATE, remedy='Ask with `"mode": "gate"` for a tool of your own.')
         return view
