@@ -6,7 +6,7 @@ all of them require.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from connectors import display
 from connectors.canonical import canonical
@@ -21,26 +21,24 @@ CALL = "agent:call"
 _SENDS_WRITES = frozenset({"servicenow:update"})
 
 
-# What an agent's tool may not declare: nothing of it is read, probed, undone, shared or done again from here.
-_NOT_OF_TOOLS: Mapping[str, Callable[[Operation], bool]] = {
-    "side_effects": lambda one: not one.has_effect,
-    "in_doubt": lambda one: one.in_doubt is not InDoubtRule.ASK,
-    "kind": lambda one: one.kind is not Kind.SYNC,
-    "diff": lambda one: one.diff is not None,
-    "reverse": lambda one: one.reverse is not None,
-    "params": lambda one: bool(one.params),
-    "idempotency": lambda one: one.idempotency.scope is not KeyScope.STEP,
-}
-
-
 def _of_tools(operation: Operation) -> Iterator[tuple[str, str, str]]:
     """Yield the faults of the declaration of a tool that an agent carries out itself."""
     if operation.connector != AGENT:
         yield "tool", "only a tool that an agent carries out itself has this name.", "Declare `connector: agent`."
     elif operation.handler != CALL:
         yield "handler", f"an agent's tool is {CALL!r}.", f"Write `handler: {CALL}`."
-    for key, wrong in _NOT_OF_TOOLS.items():
-        if wrong(operation):
+    # Nothing of it is read, probed, undone, shared or done again from here.
+    wrong = (
+        ("side_effects", not operation.has_effect),
+        ("in_doubt", operation.in_doubt is not InDoubtRule.ASK),
+        ("kind", operation.kind is not Kind.SYNC),
+        ("diff", operation.diff is not None),
+        ("reverse", operation.reverse is not None),
+        ("params", bool(operation.params)),
+        ("idempotency", operation.idempotency.scope is not KeyScope.STEP),
+    )
+    for key, holds in wrong:
+        if holds:
             words = f"`{key}` says what does not hold for a tool that an agent carries out itself."
             yield key, words, "Declare side_effects: external_call and in_doubt: ask, and leave the others out."
 

@@ -11,15 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from core.changes import ChangeKind
 from core.terms import Stopped
 from runtime.engine.life.holding import Answer
-from runtime.engine.life.permits import Outcome
 from runtime.engine.model.states import RunState
 from runtime.requests.acting import ActionStatus
-from runtime.requests.permits import Decision
 
 Item = TypeVar("Item")
 
 PRINTABLE = r"^[\x20-\x7e]+$"
-DIGEST = r"^[0-9a-f]{64}$"
 # The outside system chooses a business reference: any characters but control characters, which may not be storable.
 REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
@@ -360,52 +357,6 @@ class AskAction(In):
         if None in its or other != (None, None):
             raise ValueError("`perform` has `operation` and `input`, `gate` has `tool` and `arguments`, and no others")
         return self
-
-
-class FetchPermit(In):
-    """A fetch of a permit: a nonce that the agent has made up, and the digest of the call that it would make."""
-
-    nonce: Annotated[str, Field(pattern=r"^[0-9a-f]{32,64}$")]
-    digest: Annotated[str, Field(pattern=DIGEST)]
-    wait: Annotated[float, Field(ge=0, le=50)] = 0
-
-
-class PermitAnswer(BaseModel):
-    """The answer to a fetch. An agent runs its tool only on ``permit`` with its own nonce and its own digest."""
-
-    decision: Decision
-    id: UUID
-    nonce: str
-    digest: str
-    status: ActionStatus
-    detail: str | None = None
-    permit: str | None = None
-    expires_at: datetime | None = None
-    lease_seconds: int | None = None
-    poll_after: int | None = None
-
-
-class Heartbeat(In):
-    """A sign that the agent is still at it."""
-
-    permit: Annotated[str, Field(pattern=DIGEST)]
-
-
-class Beaten(BaseModel):
-    """The end of the lease now."""
-
-    id: UUID
-    expires_at: datetime
-
-
-class ReportOutcome(In):
-    """What came of a call that the agent has carried out. ``digest`` is that of the call that ran."""
-
-    permit: Annotated[str, Field(pattern=DIGEST)]
-    outcome: Outcome
-    digest: Annotated[str, Field(pattern=DIGEST)]
-    output: Any = None
-    detail: Annotated[str, Field(max_length=1000)] = ""
 
 
 class Action(BaseModel):

@@ -241,7 +241,7 @@ _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)
 
 def _status(run: Run) -> tuple[ActionStatus, str]:
     """The status of the run's one action, and why it is so, from the fold alone."""
-    asked = max(run.approvals, key=lambda one: run.approvals[one].approval_id, default=None)
+    asked = next(reversed(run.approvals), None)
     kind = None if asked is None else run.approvals[asked].kind
     last = max(run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id), default=None)
     if run.status in _OVER:

@@ -76,7 +76,7 @@ class Report(Struct, frozen=True):
     detail: str = ""
 
     def facts(self) -> JsonObject:
-        """What the book holds of it."""
+        """The members that the book holds of it."""
         detail = clean(self.detail, DETAIL_CHARACTERS_MAX)
         return {"outcome": str(self.outcome), "digest": self.digest, "output": self.output, "detail": detail}
 
