@@ -18,7 +18,7 @@ from app.http.models import In
 from runtime.engine.life.permits import Outcome
 from runtime.requests import permits
 from runtime.requests.acting import ActionStatus
-from runtime.requests.permits import Decision, Permits
+from runtime.requests.permits import PermitDecision, Permits
 
 router = APIRouter(prefix="/v1/actions", tags=["actions"])
 
@@ -40,7 +40,7 @@ class FetchPermit(In):
 class PermitAnswer(BaseModel):
     """The answer to a fetch. An agent runs its tool only on ``permit`` with its own nonce and its own digest."""
 
-    decision: Decision
+    decision: PermitDecision
     id: UUID
     nonce: str
     digest: str
@@ -94,16 +94,16 @@ async def fetch(action_id: UUID, body: FetchPermit, who: Agent, faces: FacesDep,
     until = loop.time() + body.wait
     found = await desk.fetch(agent, body.nonce, body.digest)
     for _ in range(WAKES_MAX):
-        if found.decision is not Decision.WAIT or (left := until - loop.time()) <= 0:
+        if found.decision is not PermitDecision.WAIT or (left := until - loop.time()) <= 0:
             break
         await faces.waiting.ended(who.tenant, action_id, left)
         found = await desk.fetch(agent, body.nonce, body.digest)
     said: dict[str, Any] = {"decision": found.decision, "id": action_id, "nonce": body.nonce, "digest": body.digest}
     said |= {"status": found.status}
-    if found.decision is Decision.PERMIT:
+    if found.decision is PermitDecision.PERMIT:
         response.headers["Cache-Control"] = "no-store"
         return {**said, "permit": found.permit, "expires_at": found.expires_at, "lease_seconds": found.seconds}
-    if found.decision is Decision.DENY:
+    if found.decision is PermitDecision.DENY:
         return {**said, "detail": found.detail}
     response.status_code = 202
     response.headers["Retry-After"] = str(POLL_SECONDS)

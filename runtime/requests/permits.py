@@ -38,7 +38,7 @@ from runtime.store.views import load
 _NO_GATE = "This action is performed here, and its agent carries out nothing."
 
 
-class Decision(StrEnum):
+class PermitDecision(StrEnum):
     """The answer to a fetch."""
 
     PERMIT = "permit"
@@ -58,7 +58,7 @@ class Agent(Struct, frozen=True):
 class Fetched(Struct, frozen=True):
     """The answer to a fetch. ``permit``, ``expires_at`` and ``seconds`` are set if it is a permit."""
 
-    decision: Decision
+    decision: PermitDecision
     status: ActionStatus
     detail: str = ""
     permit: str | None = None
@@ -115,18 +115,18 @@ class Permits(Struct, frozen=True):
             words = "The permit of this action is fetched by another nonce."
             raise ConsistencyError(words, remedy="Use the nonce of the first fetch, or ask for a new action.")
         if found.settled or found.status is ActionStatus.IN_DOUBT:
-            return Fetched(Decision.DENY, found.status, found.detail)
+            return Fetched(PermitDecision.DENY, found.status, found.detail)
         if wait is None or wait.status is not WaitState.WAITING:
-            return Fetched(Decision.WAIT, found.status)
+            return Fetched(PermitDecision.WAIT, found.status)
         if _is(wait, FETCH):
             facts: JsonObject = {NONCE: nonce, AT: timestamp(view.now), LEASE: self.lease}
             await self._end(connection, agent, wait, facts, lock=lock)
-            return Fetched(Decision.WAIT, ActionStatus.JUDGING)
+            return Fetched(PermitDecision.WAIT, ActionStatus.JUDGING)
         _, due_at, now = await inbox.times_of(connection, wait.wait_id)
         if due_at is None or due_at <= now:
-            return Fetched(Decision.DENY, ActionStatus.IN_DOUBT, "The lease of the permit is over.")
+            return Fetched(PermitDecision.DENY, ActionStatus.IN_DOUBT, "The lease of the permit is over.")
         seconds = max(int((due_at - now).total_seconds()), 0)
-        return Fetched(Decision.PERMIT, found.status, "", permit_of(view.run, wait), due_at, seconds)
+        return Fetched(PermitDecision.PERMIT, found.status, "", permit_of(view.run, wait), due_at, seconds)
 
     async def beat(self, agent: Agent, permit: str) -> datetime:
         """Extend the lease of a permit; its end now. ``ConsistencyError`` if it is over, or not of this permit."""
