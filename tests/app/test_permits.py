@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,9 +16,16 @@ from app.access import Role
 from connectors.catalog import Source, load_catalog
 from core.canonical import digest
 from core.errors import DefinitionError
+from evidence.bundle import build_bundle
 from evidence.chain import Actor
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+from runtime.keep.bundling import Bundling, content_of
 from runtime.requests import declaring, permits, policies
 from tests.support.app_stage import PEOPLE, POLICY
+from tests.support.forging import Forged, laid
+from tests.support.other_verifiers import by_node, by_python
 
 TESTER = Actor("test", "tester")
 AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
@@ -389,3 +398,56 @@ async def test_no_workflow_carries_out_a_tool_of_an_agent(installation: Any, bot
     await installation.add(head + "  - {id: a, do: agent.tool.call, with: {tool: free, arguments: {}}}\n")
     run = await installation.parked("tool")
     assert (await installation.status(run), await installation.books.receipts()) == ("failed_terminal", [])
+
+
+def _doubles(f: Forged) -> None:
+    """Let a second permit go out, after a decision of its own."""
+    made, out = json.loads(json.dumps([f.event("decision.made", -1), f.event("action.intended")]))
+    made["data"]["decision"], out["data"]["decision"], out["data"]["receipt"] = NEW, NEW, NEW
+    place = f.at("action.intended") + 1
+    f.events[place:place] = [made, out]
+
+
+NEW = "01930000-0000-8000-8000-00000000000a"
+FALSE: dict[str, Any] = {  # what somebody who holds the database and the key would have us believe
+    "another call ran": lambda f: f.event("action.succeeded")["data"].update(ran="0" * 64),
+    "nobody says what ran": lambda f: f.event("action.succeeded")["data"].pop("ran"),
+    "it was carried out from here": lambda f: [
+        f.event("action.intended")["data"].pop("gate"), f.event("action.succeeded")["data"].pop("ran")
+    ],
+    "an effect without an intent": lambda f: f.drop("action.intended"),
+    "a second permit": _doubles,
+}  # fmt: skip
+
+
+async def test_three_verifiers_find_what_no_permit_let_out(installation: Any, bot: Bot, tmp_path: Path) -> None:
+    action, wanted, permit = await bot.out("free")
+    assert (await bot.report(action, permit, "succeeded", wanted)).json()["status"] == "applied"
+    signer, key = FileSigner.load_or_create(tmp_path / "key.pem"), tmp_path / "public.pem"
+    key.write_bytes(signer.public_key.pem)
+    making = Bundling(FileBlobStore(tmp_path), signer, "test", installation.app.faces.definitions)
+    async with installation.engine.connection() as connection:
+        bundle = build_bundle(content_of(await making.material(connection, "default", UUID(action)), "test"), signer)
+    paths, found = [laid(tmp_path / "true.zip", bundle)], Forged(bundle)
+    (receipt,) = map(json.loads, found.files["receipts.jsonl"].splitlines())
+    assert receipt["carried_out_by"] == "the agent, outcome as it reported"
+    assert permit.encode() not in b"".join(found.files.values())
+    for number, forge in enumerate(FALSE.values()):
+        forged = Forged(bundle)
+        forge(forged)
+        paths.append(laid(tmp_path / f"{number}.zip", forged.sealed(signer)))
+    ours = [
+        (one.exit_code, {row.check for row in one.failed}) for one in (verify_bundle(p, public_key=key) for p in paths)
+    ]
+    assert [code for code, _ in ours] == [0] + [ours[1][0]] * len(FALSE)
+    assert ours[1][0] != 0
+    assert by_python(tmp_path, key, paths) == ours
+    assert by_node(tmp_path, key, paths) == ours
+
+
+async def test_a_card_says_who_carries_it_out(installation: Any, bot: Bot) -> None:
+    action = await bot.ask(call("send", n=1))
+    client = await installation.client(Role.APPROVER, subject="ann")
+    question = await installation.books.approval(run=UUID(action))
+    shown = (await client.get(f"/v1/approvals/{question.id}")).json()
+    assert "carries it out itself; its outcome is as the agent reports it" in json.dumps(shown)
