@@ -17,6 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from app import own_database, servers
 from app.settings import Settings
+from connectors.agent.connector import AgentConnector
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog, Source, load_catalog
@@ -94,6 +95,7 @@ def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str =
     found: dict[str, Connector] = {
         "records": RecordsConnector(read),
         "transform": TransformConnector(),
+        "agent": AgentConnector(),
         "http": HttpConnector(hosts),
     }
     if settings.servicenow_url is not None:

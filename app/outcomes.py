@@ -124,6 +124,7 @@ def short(wait: Mapping[str, Any]) -> str:
         WaitKind.SHARED: "another run's effect",
         WaitKind.PAUSE: f"the pause of {context.get('paused', '')}",
         WaitKind.AGENT: "its agent",
+        WaitKind.PERMIT: "its agent, which carries it out",
         WaitKind.HOLD: f"{context.get('group', 'people')}: the step failed and is held",
     }
     return f"{words[WaitKind(wait['kind'])]} ({wait['step_key']})"

@@ -75,10 +75,17 @@ class Choice(StrEnum):
     FAIL = "fail"
 
 
-def choices_of(kind: ApprovalKind) -> tuple[Choice, ...]:
-    """The possible answers to a question of this kind, in the order in which faces offer them."""
+# The connector of tools that agents carry out themselves.
+AGENT = "agent"
+
+
+def choices_of(kind: ApprovalKind, connector: str = "") -> tuple[Choice, ...]:
+    """The possible answers to a question of this kind, in the order in which faces offer them.
+
+    Nothing of an agent's own ``connector`` is done again: no second permit goes out, whoever says so.
+    """
     if kind is ApprovalKind.IN_DOUBT:
-        return (Choice.HAPPENED, Choice.AGAIN, Choice.FAIL)
+        return (Choice.HAPPENED, Choice.FAIL) if connector == AGENT else (Choice.HAPPENED, Choice.AGAIN, Choice.FAIL)
     return (Choice.APPROVE, Choice.REJECT)
 
 

@@ -17,7 +17,7 @@ from core.documents import Document, load_document
 from core.errors import DefinitionError, InputError, Problem, nearest
 from core.validation import validate
 
-PACKAGED = ("servicenow", "slack", "http", "model", "bpmn", "transform", "records")
+PACKAGED = ("servicenow", "slack", "http", "model", "bpmn", "transform", "records", "agent")
 
 
 class Source(Struct, frozen=True):

@@ -10,12 +10,37 @@ from collections.abc import Iterable, Iterator
 
 from connectors import display, frozen
 from connectors.canonical import canonical
-from connectors.operation import Operation
+from connectors.operation import AGENT, InDoubtRule, Kind, Operation
+from connectors.parts import KeyScope
 from connectors.tables import HANDLERS, faults_of
 from core.errors import InputError, nearest
 
+# The handler of the tools of agents.
+CALL = "agent:call"
 # Handlers that send every field that ``writes`` names.
 _SENDS_WRITES = frozenset({"servicenow:update"})
+
+
+def _of_tools(operation: Operation) -> Iterator[tuple[str, str, str]]:
+    """Yield the faults of the declaration of a tool that an agent carries out itself."""
+    if operation.connector != AGENT:
+        yield "agent_tool", "only a tool that an agent carries out itself has this name.", "Declare `connector: agent`."
+    elif operation.handler != CALL:
+        yield "handler", f"an agent's tool is {CALL!r}.", f"Write `handler: {CALL}`."
+    # Nothing of it is read, probed, undone, shared or done again from here.
+    wrong = (
+        ("side_effects", not operation.has_effect),
+        ("in_doubt", operation.in_doubt is not InDoubtRule.ASK),
+        ("kind", operation.kind is not Kind.SYNC),
+        ("diff", operation.diff is not None),
+        ("reverse", operation.reverse is not None),
+        ("params", bool(operation.params)),
+        ("idempotency", operation.idempotency.scope is not KeyScope.STEP),
+    )
+    for key, holds in wrong:
+        if holds:
+            words = f"`{key}` says what does not hold for a tool that an agent carries out itself."
+            yield key, words, "Declare side_effects: external_call and in_doubt: ask, and leave the others out."
 
 
 def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tuple[str, str, str]]:
@@ -31,6 +56,9 @@ def faults(operation: Operation, packaged: Iterable[Operation]) -> Iterator[tupl
         return
     if operation.tool is not None:
         yield "tool", f"{operation.handler} calls no tool of a server.", "Take it out."
+    if operation.connector == AGENT or operation.agent_tool is not None:
+        yield from _of_tools(operation)
+        return
     try:
         canonical(operation.handler, operation.params)
     except InputError as error:

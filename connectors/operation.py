@@ -68,6 +68,8 @@ class InDoubtRule(StrEnum):
     ASK = "ask"
 
 
+# The connector of tools that an agent carries out itself.
+AGENT = "agent"
 # The connectors that only compute and call nothing outside.
 INSIDE = frozenset({"transform"})
 
@@ -78,14 +80,16 @@ class Operation(Part):
     Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
     ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``). ``subject`` is the
     input that names whom the action is about (``{user}``): who that is does not decide on it (promise 12). ``tool`` is
-    what the server of a tool said of it when it was imported (``connectors.frozen``).
+    what the server of a tool said of it when it was imported (``connectors.frozen``). ``agent_tool`` is the name by
+    which an agent calls it, if the agent carries it out itself and calls it otherwise.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"owner", "params", "on_timeout", "written_by", "title", "link", "subject", "tool"}
+        {"owner", "params", "on_timeout", "written_by", "title", "link", "subject", "tool", "agent_tool"}
     )
     name: str = Field(pattern=NAME_PATTERN)
     owner: str | None = Field(default=None, alias="connector", pattern=r"^[a-z][a-z0-9_]*$")
+    agent_tool: str | None = Field(default=None, min_length=1, max_length=200)
     description: str = ""
     kind: Kind = Kind.SYNC
     handler: str = Field(pattern=HANDLER_PATTERN)

@@ -65,6 +65,8 @@ LIMITS: Mapping[str, Limit] = {
         _size("helper_bytes", 2048 * MIB, "bytes", "the memory of a process that reads a text aside"),
         _size("helper_seconds", 10, "seconds", "its processor time"),
         _size("loop_seconds", 15, "seconds", "the processor time of a process between two looks at its loop"),
+        _size("permit_seconds", 300, "seconds", "the lease of an agent's permit, which its heartbeats extend"),
+        _size("permit_most_seconds", 14_400, "seconds", "that lease with all heartbeats"),
         _size("helper_ends", 2, "times", "how often a step is ended at that; then it fails"),
         # What a tenant may do in a time.
         Limit("requests", Kind.RATE, 30_000, "requests", "requests of its tokens", 60.0),

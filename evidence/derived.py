@@ -58,6 +58,7 @@ class Derived:
             facts |= {"attempt": receipt.attempt, "step": receipt.step, "events": [*receipt.events]}
             facts |= {"intended_at": receipt.intended_at, "settled_at": receipt.settled_at}
             more = {"late": [*receipt.late], "altered": receipt.altered, "reverses": receipt.reverses}
+            more |= {"carried_out_by": receipt.carried_out_by}
             facts |= {name: fact for name, fact in more.items() if fact}
             self._tell(layout.RECEIPTS, facts)
         self._emit(layout.COSTS, canonical_bytes(self.rollup.costs()))

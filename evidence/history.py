@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from core.errors import ConsistencyError
 from evidence.commitments import path_of, reason_path
 from evidence.events import EventType
-from evidence.receipts import RECEIPT, ReceiptEvent, ReceiptStatus, Resolution, contradiction
+from evidence.receipts import BY_AGENT, RECEIPT, ReceiptEvent, ReceiptStatus, Resolution, contradiction
 
 _SETTLES = {
     EventType.ACTION_SUCCEEDED: ReceiptEvent.SUCCEED,
@@ -43,7 +43,8 @@ class ReceiptHistory(Struct):
     """One receipt by its events, whose numbers are ``events``; ``late`` are facts of its late answers.
 
     ``digest`` is the last ``receipt_digest``, which lines of earlier releases name. ``altered`` are the names of the
-    fields that the target held otherwise than asked.
+    fields that the target held otherwise than asked. ``carried_out_by`` is the agent that has done it itself, and whose
+    word the outcome is.
     """
 
     action: str
@@ -55,6 +56,7 @@ class ReceiptHistory(Struct):
     settled_at: str | None = None
     events: list[int] = field(default_factory=list)
     reverses: object = None
+    carried_out_by: str | None = None
     digest: object = None
     late: list[dict[str, Any]] = field(default_factory=list)
     altered: object = None
@@ -276,6 +278,7 @@ class History(Struct):
             receipt = ReceiptHistory(data["action"], data["operation"], status, attempt, event["step"], event["ts"])
             receipt.events.append(event["seq"])
             receipt.reverses = data.get("reverses")
+            receipt.carried_out_by = BY_AGENT if data.get("gate") is not None else None
             self.receipts[data["receipt"]] = receipt
             return
         if receipt.action != data["action"] or receipt.operation != data["operation"]:

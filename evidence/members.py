@@ -23,11 +23,12 @@ _OF_LINES: Mapping[E, str] = {
     E.ACTION_HELD: "receipt",
     E.ACTION_IN_DOUBT: "receipt secrets:l",
     E.ACTION_INTENDED: (
-        "receipt action operation attempt:i decision approval? replaces shared:b directory grant covers reverses stop:i"
+        "receipt action operation attempt:i decision approval? replaces shared:b directory grant "
+        "covers reverses stop:i gate"
     ),
     E.ACTION_LATE: "receipt attempt:i epoch:i known sent answered code secrets:l",
     E.ACTION_RECALLED: "receipt run",
-    E.ACTION_SUCCEEDED: "receipt altered:l secrets:l",
+    E.ACTION_SUCCEEDED: "receipt altered:l secrets:l ran",
     E.ACTION_UNNEEDED: "receipt action operation decision",
     E.AGENT_ANSWERED: "came calls:l",
     E.AGENT_BEGAN: "model tools:l",

@@ -15,6 +15,8 @@ from msgspec import Struct
 from core.canonical import JsonObject
 from core.machine import Machine
 
+# Of an effect that an agent has carried out itself: its outcome is as the agent reported it.
+BY_AGENT = "the agent, outcome as it reported"
 # The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
 ALTERED = "altered"
 # The resolution of a receipt of which nothing was sent, because the target held every value already.

@@ -30,7 +30,7 @@ from core.terms import (
     Tier,
     Unresolved,
 )
-from policy.facts import AGENT, EXTENSION, NOW, PUBLISHED, UNREADABLE, FactContext
+from policy.facts import AGENT, BY_AGENT, COUNTERSEAL, EXTENSION, NOW, PUBLISHED, UNREADABLE, FactContext
 from policy.load import PolicyName
 from policy.model import STRENGTH, Approver, EscalateTo, RuleApprover, RuleDocument, Ruling
 from policy.sets import Applying, Named, PolicySet
@@ -103,13 +103,13 @@ def build_facts(
     action: Action, context: FactContext, traced: Mapping[str, object] = MappingProxyType({})
 ) -> dict[str, object]:
     """The facts of one action, by their dotted names, as plain JSON values. ``traced`` are the facts about origins."""
-    before = action.before
+    before, connector = action.before, action.connector or action.operation.partition(".")[0]
     added = EXTENSION if context.step_added_by else PUBLISHED
     text = context.run_requested_by_text or context.run_requested_by
     texts = (f"{Role.REQUESTER}:{text}", *action.shaped)
     facts: dict[str, object] = {
         "action.operation": action.operation,
-        "action.connector": action.connector or action.operation.partition(".")[0],
+        "action.connector": connector,
         "action.target": action.target,
         "action.risk": str(action.risk),
         "action.reversible": action.reversible,
@@ -121,7 +121,7 @@ def build_facts(
         "action.system": action.system,
         "action.contributors": [*(context.contributors or texts)],
         "action.contributors_text": [*texts],
-        "action.carried_out_by": context.carried_out_by,
+        "action.carried_out_by": BY_AGENT if connector == BY_AGENT else COUNTERSEAL,
         "run.workflow": context.run_workflow,
         "run.version": context.run_version,
         "run.id": context.run_id,

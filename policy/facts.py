@@ -103,8 +103,8 @@ class OperationFacts(Struct, frozen=True):
         return self.connector or name.partition(".")[0]
 
 
-# Who performs an action: we do, unless a later stage leaves it to the agent.
-COUNTERSEAL = "counterseal"
+# Who performs an action: we do, or the agent that asks for it, if the operation is of the connector ``agent``.
+COUNTERSEAL, BY_AGENT = "counterseal", "agent"
 
 
 class FactContext(Struct, frozen=True):
@@ -116,7 +116,6 @@ class FactContext(Struct, frozen=True):
 
     ``agent_asked``, ``agent_refused`` and ``agent_same`` count what that account had asked for in the 24 hours before
     it asked for this; None if that was not counted, so that a rule that reads it cannot be evaluated.
-    ``carried_out_by`` is who performs the action.
 
     ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
     started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
@@ -147,7 +146,6 @@ class FactContext(Struct, frozen=True):
     agent_asked: int | None = 0
     agent_refused: int | None = 0
     agent_same: int | None = 0
-    carried_out_by: str = COUNTERSEAL
     agent_step: str = ""
     agent_turn: int = 0
     agent_model: str = ""

@@ -26,6 +26,7 @@ from app.cli import (
     signals,
     steering,
     tenancy,
+    tools,
     watching,
     why,
 )
@@ -66,7 +67,7 @@ root.command(
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 root.command()(why.why)
-for group in (service.db, service.token, service.tenant, operations.operation, documents.workflow):
+for group in (service.db, service.token, service.tenant, operations.operation, tools.tools, documents.workflow):
     root.add_typer(group)
 for group in (documents.policy, documents.directory):
     root.add_typer(group)

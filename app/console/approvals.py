@@ -184,7 +184,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     typed = {"reason": reason, "seen": bool(fields.one("seen", 10)), "chosen": said}
     if not found.may.choices and found.may.code == questions.NO_ROLE_CODE:
         return await _drawn(faces, shown, found, 403, refused=found.may.why, code=found.may.code, **typed)
-    choice = next((one for one in choices_of(found.view.kind) if one == said), None)
+    choice = next((one for one in choices_of(found.view.kind, found.view.content.connector) if one == said), None)
     wrong = _incomplete(found, choice, reason, digest, seen=typed["seen"] is True)
     if choice is None or wrong is not None:
         field, words = wrong or ("choice", "Choose an answer")

@@ -117,7 +117,7 @@ def standing(
     own = tuple(group.words for group in wanted if group.key in keys)
     approver = viewer.has(Role.APPROVER)
     choices, refused, again = [], None, False
-    for choice in choices_of(approval.kind):
+    for choice in choices_of(approval.kind, str(stored.card.get("connector") or "")):
         judged = consider(approval, voter, choice, "a reason", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
         if isinstance(judged, NotCounted):
             again = again or judged.code is RefusalCode.STEP_UP

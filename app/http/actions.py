@@ -34,19 +34,21 @@ async def ask(
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
 ) -> dict[str, Any]:
-    """Asks for one call of an operation: 200 if it is settled, else 202; then look again after `poll_after` seconds.
+    """Asks for one call of an operation, or of a tool that the agent carries out itself (`gate`): 200 if it is settled,
+    else 202; then look again after `poll_after` seconds.
 
     The same key, or the same call while one is pending, is attached to the action that there is. 409: the key stands
     for another call.
     """
-    limit = faces.budgets.meter.limit
+    limit, gate = faces.budgets.meter.limit, body.mode == "gate"
     wanted = Wanted(
         tenant_id=who.tenant,
         workspace_id=faces.settings.workspace,
         account=who.subject,
         actor=who.actor,
-        operation=body.operation,
-        input=body.input,
+        operation=body.operation or "",
+        input=(body.arguments if gate else body.input) or {},
+        tool=body.tool,
         key=idempotency_key or "",
         session=body.session,
         acts_for=body.acts_for,
@@ -61,7 +63,7 @@ async def ask(
     same = (who.tenant, who.subject, wanted.call, wanted.acts_for, wanted.session)
     run_id = await begun() if wanted.key else await faces.turns.once(same, begun)
     response.headers["Location"] = f"/v1/actions/{run_id}"
-    return await _answer(faces, who.tenant, who.subject, run_id, body.wait, response)
+    return await answered(faces, who.tenant, who.subject, run_id, body.wait, response)
 
 
 @router.get("", response_model=models.Page[models.Action], summary="List your actions, newest first")
@@ -81,7 +83,7 @@ async def listed(
 @router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions", responses=_PENDING)
 async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, wait: Wait = 0) -> dict[str, Any]:
     """The action now: 200 if it is settled, else 202. With `wait`, the answer comes when it is settled, or then."""
-    return await _answer(faces, who.tenant, who.subject, action_id, wait, response)
+    return await answered(faces, who.tenant, who.subject, action_id, wait, response)
 
 
 @router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action", responses=_PENDING)
@@ -96,10 +98,10 @@ async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Respo
             raise ConsistencyError(words, remedy="Look again later.")
         reason = "Withdrawn by its agent."
         await steering.cancel_run(connection, faces.definitions, who.tenant, action_id, who.actor, reason)
-    return await _answer(faces, who.tenant, who.subject, action_id, 0, response)
+    return await answered(faces, who.tenant, who.subject, action_id, 0, response)
 
 
-async def _answer(
+async def answered(
     faces: Faces, tenant: str, account: str, run_id: UUID, wait: float, response: Response
 ) -> dict[str, Any]:
     found = await faces.ask(tenant, standing, faces.definitions, account, run_id)

@@ -27,6 +27,7 @@ from app.http import (
     operations,
     pauses,
     people,
+    permits,
     problems,
     receipts,
     runs,
@@ -48,7 +49,7 @@ from runtime.store import queue_reads, read_models, replication
 router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
-    *(actions.router, grants.router),
+    *(actions.router, permits.router, grants.router),
     *(receipts.router, auditing.router, people.router),
     *(
         definitions.router,

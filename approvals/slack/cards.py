@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from approvals.content import CardState
-from approvals.model import ApprovalKind, CardView, Choice, choices_of
+from approvals.model import AGENT, ApprovalKind, CardView, Choice, choices_of
 from approvals.slack import facts
 from approvals.slack.blocks import Block, code, context, entry, fits_message, header, link, plain, section, shown, words
 from approvals.slack.details import moment
@@ -90,7 +90,7 @@ def actions(buttons: Sequence[Block]) -> Block:
 
 
 def _answers(view: CardView) -> list[Block]:
-    offered = [_choice(view, choice) for choice in choices_of(view.kind)]
+    offered = [_choice(view, choice) for choice in choices_of(view.kind, view.content.connector)]
     return offered if view.kind is ApprovalKind.IN_DOUBT else [*offered, _details(view)]
 
 
@@ -218,7 +218,8 @@ def _doubt(view: CardView) -> tuple[bool, list[Block]]:
     content = view.content
     sent = f"Sent {moment(content.sent_at)}" if content.sent_at else "It was sent"
     answered = f", answered {code(content.answer)}" if content.answer else ", no answer"
-    shown = f" The system says: {code(content.evidence)}" if content.evidence else ""
+    said = "What is known" if content.connector == AGENT else "The system says"
+    shown = f" {said}: {code(content.evidence)}" if content.evidence else ""
     named = code(content.target) if content.target else "the record"
     label = words(content.reference) if content.reference else "the record"
     place = link(content.link, label if "`" not in label else "the record") or named

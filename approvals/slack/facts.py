@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from approvals.content import MASK, CardContent, Source
-from approvals.model import ApprovalKind, CardView, GroupProgress
+from approvals.model import AGENT, ApprovalKind, CardView, GroupProgress
 from approvals.slack.blocks import code, literal, shown, value_words, words
 from approvals.slack.details import moment
 from approvals.tally import current_votes
@@ -175,6 +175,7 @@ def small_facts(view: CardView) -> list[str]:
     gate = view.kind is not ApprovalKind.ACTION
     undone = "can be undone" if content.reversible else "cannot be undone"
     notes = [] if gate else ["high risk"] * (content.risk is Risk.HIGH) + [undone]
+    notes += ["carried out by the agent, outcome as it reports"] if content.connector == AGENT else []
     notes += [decides(view)]
     notes += ["approve it in the console, after a login anew"] if view.step_up is not None and not view.link else []
     notes += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]

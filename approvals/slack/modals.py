@@ -116,7 +116,8 @@ def _in_advance(view: CardView) -> list[Block]:
 
 def _decision(view: CardView) -> list[Block]:
     kind, anew = view.kind, view.step_up is not None
-    offered = [choice for choice in choices_of(kind) if not anew or choice is not Choice.APPROVE]
+    every = choices_of(kind, view.content.connector)
+    offered = [choice for choice in every if not anew or choice is not Choice.APPROVE]
     options = [{"text": plain(BUTTON_WORDS[choice]), "value": str(choice)} for choice in offered]
     radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": options}
     return [

@@ -35,6 +35,7 @@ class _Effect(Struct):
     attempt: int
     status: str = ReceiptStatus.INTENDED
     retried: bool = False
+    gate: str | None = None
 
 
 class _Decided(Struct):
@@ -94,6 +95,8 @@ class Actions(Judge):
                 self.fault(event, f"the effect was let out at the step {effect.step}")
             if status == ReceiptStatus.SUCCEEDED:
                 self.done.add(str(effect.step))
+                if data.get("ran") != effect.gate:
+                    self.fault(event, "it counts as done, and its agent does not report that just this call ran")
 
     # -- decisions ---------------------------------------------------------------------------------------------------
 
@@ -230,7 +233,18 @@ class Actions(Judge):
             self.fault(event, f"{data['operation']} is declared to have no effect, or not at all")
         if self.whole and type(data.get("stop")) is not int:
             self.fault(event, "it does not name the stop number under which it was let out")
-        self._effects[data["receipt"]] = _Effect(data["action"], data["operation"], step, data["attempt"])
+        gate = self._gate(event, effect)
+        self._effects[data["receipt"]] = _Effect(data["action"], data["operation"], step, data["attempt"], gate=gate)
+
+    def _gate(self, event: dict[str, Any], effect: _Effect | None) -> str | None:
+        """The call that an agent carries out by its one permit; None if it is carried out from here."""
+        definition, operation, told = self.case.definition, event["data"]["operation"], event["data"].get("gate")
+        gate = told if effect is None else effect.gate
+        if gate is not None and any(one.gate and one.step == event["step"] for one in self._effects.values()):
+            self.fault(event, "a permit had gone out for it before, and there is no second one")
+        if definition is not None and definition.at_agents(operation) not in (None, gate is not None):
+            self.fault(event, f"{operation} is declared to be carried out by another than the line says")
+        return gate
 
     def _decision(self, event: dict[str, Any]) -> None:
         """Judge if the decision is the newest at this step, and lets nothing else out."""

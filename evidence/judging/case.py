@@ -122,6 +122,11 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
         handler = str(declared.get("handler") or declared.get("connector") or operation)
         return re.split("[.:]", handler, maxsplit=1)[0] in _INSIDE and self.effect(operation) is False
 
+    def at_agents(self, operation: str) -> bool | None:
+        """True if agents carry it out themselves, by permits; None if its declaration is not to be seen."""
+        handler = (self.declared(operation) or {}).get("handler")
+        return handler.startswith("agent:") if isinstance(handler, str) else None
+
     def declared(self, operation: str) -> JsonObject | None:
         """The declaration of an operation; None if there is none."""
         return self.operations.get(operation) or self.added.get(operation)

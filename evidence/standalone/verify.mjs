@@ -178,10 +178,10 @@ const LINES = {
   "action.held": "receipt!",
   "action.in_doubt": "receipt! secrets:l",
   "action.intended": "receipt! action! operation! attempt:i! decision! approval?! replaces shared:b directory grant " +
-    "covers reverses stop:i",
+    "covers reverses stop:i gate",
   "action.late": "receipt! attempt:i! epoch:i! known! sent! answered code secrets:l",
   "action.recalled": "receipt! run",
-  "action.succeeded": "receipt! altered:l secrets:l",
+  "action.succeeded": "receipt! altered:l secrets:l ran",
   "action.unneeded": "receipt! action! operation! decision!",
   "agent.answered": "came! calls:l!",
   "agent.began": "model! tools:l!",
@@ -870,6 +870,7 @@ class History {
       this.receipts.set(receipt, {
         receipt, operation, action: data.action, status: "intended", attempt, step, intended_at: ts, settled_at: null,
         events: [seq], reverses: data.reverses, late: [],
+        ...((data.gate ?? null) !== null && { carried_out_by: "the agent, outcome as it reported" }),
       });
       return;
     }
@@ -1214,6 +1215,12 @@ class Definition {
   effect(operation) {
     const declared = this.declared(operation);
     return declared === null ? null : declared.side_effects !== "none";
+  }
+
+  // True if agents carry it out themselves, by permits; null if its declaration is not to be seen.
+  atAgents(operation) {
+    const { handler } = this.declared(operation) ?? {};
+    return isText(handler) ? handler.startsWith("agent:") : null;
   }
 
   staysInside(operation) {
@@ -1739,7 +1746,12 @@ class Actions extends Judge {
       const effect = this.effects.get(data.receipt);
       effect.status = status;
       if (step !== effect.step && step !== null) this.fault(event, `the effect was let out at the step ${effect.step}`);
-      if (status === "succeeded") this.done.add(word(effect.step));
+      if (status === "succeeded") {
+        this.done.add(word(effect.step));
+        if ((data.ran ?? null) !== effect.gate) {
+          this.fault(event, "it counts as done, and its agent does not report that just this call ran");
+        }
+      }
     }
   }
 
@@ -1865,9 +1877,21 @@ class Actions extends Judge {
     if (this.whole && !Number.isInteger(data.stop)) {
       this.fault(event, "it does not name the stop number under which it was let out");
     }
-    const { action, operation, attempt } = data;
+    const { action, operation, attempt } = data, gate = this.gate(event, effect);
     this.effects.delete(data.receipt); // the order is that of the newest attempts
-    this.effects.set(data.receipt, { action, operation, step, attempt, status: "intended", retried: false });
+    this.effects.set(data.receipt, { action, operation, step, attempt, status: "intended", retried: false, gate });
+  }
+
+  // The call that an agent carries out by a permit, of which there is one; null if it is carried out from here.
+  gate(event, effect) {
+    const { definition } = this.case, { operation } = event.data, gate = (effect ? effect.gate : event.data.gate) ?? null;
+    if (gate !== null && [...this.effects.values()].some((one) => one.gate && one.step === event.step)) {
+      this.fault(event, "a permit had gone out for it before, and there is no second one");
+    }
+    if (definition && definition.atAgents(operation) === (gate === null)) {
+      this.fault(event, `${operation} is declared to be carried out by another than the line says`);
+    }
+    return gate;
   }
 
   decision(event, approval) {

@@ -13,7 +13,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from connectors.catalog import Catalog
-from connectors.operation import Operation, text_parts
+from connectors.operation import AGENT, Operation, text_parts
 from core.canonical import JsonObject
 from runtime.engine.model.agent_node import AgentTool
 from runtime.engine.model.graph import Branch, Graph, IfNode, Node, Scope, scopes_of
@@ -87,6 +87,8 @@ def _parts(node: Node) -> list[tuple[str, Scope]]:
 
 def generics_of(specific: Operation, catalog: Catalog) -> dict[str, str]:
     """The operations that can do what this one does, each with the condition under which a call of it does, in CEL."""
+    if specific.connector == AGENT:
+        return {}  # a tool that an agent carries out does what it does: another declaration is another tool
     others = [one for one in catalog.operations.values() if one.handler == specific.handler]
     found = {one.name: " && ".join(_conditions(specific)) or "true" for one in others if _is_more(one, specific)}
     if specific.name in catalog.packaged:

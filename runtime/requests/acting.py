@@ -32,16 +32,19 @@ from core.ids import new_id
 from core.terms import Stopped
 from evidence.chain import Actor
 from evidence.receipts import ReceiptStatus
+from runtime.definition import tools
 from runtime.definition.catalog import Definitions
 from runtime.definition.one_step import is_plain, of_input, one_step
 from runtime.definition.reserved import ACTION
 from runtime.engine.book import contributors
 from runtime.engine.book.ends import end_of
+from runtime.engine.book.instructions import open_wait
 from runtime.engine.book.refusals import INACTIVE
+from runtime.engine.life.outside import GATE
 from runtime.engine.life.pausing import Pause, account_key, key_of
 from runtime.engine.model.errors import ErrorClass
 from runtime.engine.model.run import AGENT, Run
-from runtime.engine.model.states import RunState
+from runtime.engine.model.states import RunState, WaitKind
 from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
@@ -61,6 +64,7 @@ class ActionStatus(StrEnum):
 
     JUDGING = "judging"
     PENDING = "pending"
+    APPROVED = "approved"
     DENIED = "denied"
     REJECTED = "rejected"
     EXPIRED = "expired"
@@ -83,7 +87,8 @@ _ENDS: Mapping[CardState, ActionStatus] = {
 class Wanted(Struct, frozen=True):
     """An action that an agent asks for. ``account`` is its authenticated service account, ``acts_for`` its claim.
 
-    ``key`` is "" if the agent has sent none. ``a_minute`` and ``asking`` are the limits of one agent.
+    ``key`` is "" if the agent has sent none. With ``tool`` the agent carries it out itself, and ``input`` are the
+    arguments. ``a_minute`` and ``asking`` are the limits of one agent.
     """
 
     tenant_id: str
@@ -95,12 +100,15 @@ class Wanted(Struct, frozen=True):
     key: str
     session: str = ""
     acts_for: str | None = None
+    tool: str | None = None
     a_minute: Limit = LIMITS["agent_actions"]
     asking: Limit = LIMITS["agent_questions"]
 
     @property
     def call(self) -> str:
         """The digest of the call, which its agent can compute as well: SHA-256 of the RFC 8785 form of this object."""
+        if self.tool is not None:
+            return digest({"mode": "gate", "tool": self.tool, "arguments": self.input})
         return digest({"operation": self.operation, "input": self.input})
 
 
@@ -202,23 +210,28 @@ async def _check_limits(connection: Connection, wanted: Wanted) -> Counted:
 async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, counted: Counted) -> UUID:
     """Start the run. Nobody else starts one for this agent meanwhile, so it may be named by its own id."""
     catalog = await definitions.published(connection, wanted.tenant_id)
-    operation = catalog.get(wanted.operation)
-    if fixed := sorted(wanted.input.keys() & operation.params.keys()):
+    given = wanted.input
+    if wanted.tool is None:
+        operation = tools.performed(catalog, wanted.operation)
+    else:
+        operation, given = tools.called(catalog, wanted.tool, given)
+    if fixed := sorted(given.keys() & operation.params.keys()):
         raise InputError(
             f"is set by the declaration of {operation.name}", where=f"input.{fixed[0]}", remedy="Leave it out."
         )
-    if secret := secret_names(operation.input_schema, wanted.input):
+    if secret := secret_names(operation.input_schema, given):
         words = f"{operation.name} takes it as a secret, which no run's input may hold"
         raise InputError(words, where=f"input.{secret[0]}", remedy="Have a person run a workflow that holds it.")
-    build_action(operation, wanted.input)
-    stored = _workflow(operation, wanted.input, catalog)
+    build_action(operation, given)
+    stored = _workflow(operation, given, catalog)
     if await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT):
         kept = await actions.shapes(connection, wanted.tenant_id, stored)
         if kept > SHAPES_MAX:
             words = f"{SHAPES_MAX} sets of names of its input were asked for already, and its declaration names none"
             raise InputError(words, where="input", remedy="Name its inputs in its declaration.")
-    trigger: JsonObject = {"reference": wanted.session or operation.name, "input": wanted.input, "for": wanted.acts_for}
+    trigger: JsonObject = {"reference": wanted.session or operation.name, "input": given, "for": wanted.acts_for}
     trigger["counted"] = to_builtins(counted)
+    trigger |= {} if wanted.tool is None else {GATE: wanted.call}
     shaped = () if wanted.acts_for is None else (contributors.mark(Role.SOURCE_REQUESTER, wanted.acts_for),)
     run_id = new_id()
     request = StartRequest(
@@ -286,7 +299,7 @@ _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)
 
 def _status(run: Run) -> tuple[ActionStatus, str]:
     """The status of the run's one action, and why it is so, from the fold alone."""
-    asked = max(run.approvals, key=lambda one: run.approvals[one].approval_id, default=None)
+    asked = next(reversed(run.approvals), None)
     kind = None if asked is None else run.approvals[asked].kind
     last = max(run.receipts.values(), key=lambda row: (row.intended_at, row.receipt_id), default=None)
     if run.status in _OVER:
@@ -295,6 +308,9 @@ def _status(run: Run) -> tuple[ActionStatus, str]:
         return (ActionStatus.IN_DOUBT if kind == ApprovalKind.IN_DOUBT else ActionStatus.PENDING), ""
     if last is not None and last.status == ReceiptStatus.IN_DOUBT:
         return ActionStatus.IN_DOUBT, ""
+    wait = open_wait(run, STEP)
+    if wait is not None and wait.kind is WaitKind.PERMIT and last is None:
+        return ActionStatus.APPROVED, ""
     return (ActionStatus.EXECUTING if last is not None else ActionStatus.JUDGING), ""
 
 

@@ -138,6 +138,6 @@ async def shapes(connection: Connection, tenant: str, stored: StoredWorkflow) ->
 
 
 async def over(connection: Connection, tenant: str, runs: Collection[UUID]) -> set[UUID]:
-    """Those of these runs that have ended."""
+    """Those of these runs that have ended, or for which an agent has something to do."""
     rows = await connection.fetch(_OVER, tenant, [*runs])
     return {UUID(int=row["run_id"].int) for row in rows}

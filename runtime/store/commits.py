@@ -23,6 +23,7 @@ from core.canonical import Json
 from core.db import Connection, after_commit
 from core.grouping import Call, called
 from runtime.engine.model.rows import Commit
+from runtime.engine.model.states import WaitKind
 from runtime.store import audit
 from runtime.store.records import RecordRefused
 from runtime.store.statements import statements
@@ -146,7 +147,8 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:
     """The values that every append sends, and those that only the engine's sends, as the functions declare them."""
-    wakes_steps, wakes_messages = bool(commit.queued or commit.requeued), bool(commit.commands)
+    wakes_steps = bool(commit.queued or commit.requeued)
+    wakes_messages = bool(commit.commands) or any(wait.kind is WaitKind.PERMIT for wait in commit.waits)
     acts_for = None if commit.stop is None else commit.tenant_id
     held = commit.held
     values: list[object] = [

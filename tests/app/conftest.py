@@ -33,6 +33,7 @@ from app.http.application import create_app
 from app.http.server import HttpServer
 from app.settings import Settings, load_settings
 from app.wiring import App, build
+from connectors.agent.connector import AgentConnector
 from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE, Database
@@ -488,7 +489,7 @@ async def serve(settings: Settings) -> AsyncIterator[Serve]:
             app = await stack.enter_async_context(
                 build(
                     used,
-                    connectors=None if real else Connectors({"probe": outside}),
+                    connectors=None if real else Connectors({"probe": outside, "agent": AgentConnector()}),
                     queue=PostgresQueue(idle=timedelta(milliseconds=10)),
                 )
             )
@@ -572,7 +573,7 @@ def work_off() -> Callable[[OutsideWorld], None]:
     """Does everything that workers and keepers would do, in a test that has no event loop."""
 
     async def work(outside: OutsideWorld) -> None:
-        async with build(load_settings(), connectors=Connectors({"probe": outside})) as app:
+        async with build(load_settings(), connectors=Connectors({"probe": outside, "agent": AgentConnector()})) as app:
             look_often(app.queue)
             await app.sweeper().sweep()
             await app.worker().work_off()

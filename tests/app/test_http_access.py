@@ -28,6 +28,12 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("GET", "/v1/actions", None, {Role.AGENT}),
     ("GET", f"/v1/actions/{RUN}", None, {Role.AGENT}),
     ("DELETE", f"/v1/actions/{RUN}", None, {Role.AGENT}),
+    ("POST", f"/v1/actions/{RUN}/permit", {"nonce": "a" * 32, "digest": "a" * 64}, {Role.AGENT}),
+    ("POST", f"/v1/actions/{RUN}/heartbeat", {"permit": "a" * 64}, {Role.AGENT}),
+    (
+        *("POST", f"/v1/actions/{RUN}/outcome", {"permit": "a" * 64, "outcome": "unknown", "digest": "a" * 64}),
+        {Role.AGENT},
+    ),
     ("POST", "/v1/runs", {"workflow": "nowhere"}, {Role.ADMIN, Role.OPERATOR, Role.TRIGGER}),
     ("GET", "/v1/runs", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", f"/v1/runs/{RUN}", None, COMPOSERS),

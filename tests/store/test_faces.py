@@ -44,7 +44,7 @@ ADMITTED = {
     "hold.answered", "grant.revoked",
     "wait.canceled", "wait.postponed", "run.canceled", "run.extended", "run.migrated", "run.paused", "run.resumed",
     "run.reopened", "run.sealed", "step.resumed", "step.failed", "step.canceled", "run.reference_set",
-    "checkpoint.committed", "run.started", "run.closed",
+    "checkpoint.committed", "run.started", "run.closed", "action.late",
 }  # fmt: skip
 
 

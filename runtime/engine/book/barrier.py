@@ -7,7 +7,7 @@ Planning needs the values of conditions and collections. A transition evaluates 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -18,6 +18,7 @@ from core.budgets import most
 from core.canonical import Json, JsonObject, canonical_bytes, derived_id
 from core.errors import ExpressionError, InputError
 from runtime.engine.book import contributors
+from runtime.engine.book.instructions import is_reported
 from runtime.engine.book.plan import Choices, Planned, Planner
 from runtime.engine.model.graph import Channel, Graph, Reducer, Window
 from runtime.engine.model.keys import StepKey
@@ -81,13 +82,18 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     number = run.superstep + 1
     ended_badly = (row for row in current if row.status is StepState.FAILED_TERMINAL)
     failed = next((row for row in ended_badly if graph.fails_run(row.key, row.last_error or {})), None)
-    if failed is not None or run.canceling is not None:
+    if failed is not None or (run.canceling is not None and not _reports(run, rows, number)):
         checkpoint = checkpoint_of(number, state)
         return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
     # A call may have gone on and been canceled in one super-step: it is over, and joins nothing.
     joined = tuple(row for row in rows if row.superstep == number and row.status not in STEP.terminal)
     crossing = begin(run, graph, choices, state, number, joined)
     return replace(crossing, ledger=(*ledger,), references=(*references,))
+
+
+def _reports(run: Run, rows: Iterable[StepRow], number: int) -> bool:
+    """True if a step has just heard what came of an action that an agent carries out: a canceled run settles that."""
+    return any(row.superstep == number and row.status is StepState.READY and is_reported(run, row.key) for row in rows)
 
 
 def begin(

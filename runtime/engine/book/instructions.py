@@ -18,6 +18,7 @@ from connectors.port import Before, Call, Done
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import Grant, GroupQuorum, Terms
+from evidence.receipts import ReceiptStatus
 from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.channels import Inherited
 from runtime.engine.book.contributors import barred_from
@@ -26,6 +27,8 @@ from runtime.engine.model.rows import ApprovalRow, Claim, ReceiptRow, StepRow, V
 from runtime.engine.model.run import Run, RunView
 from runtime.engine.model.states import EffectState, WaitKind, WaitState
 
+# In the context of a wait about a permit: its agent is to fetch it, or to report what came of it.
+PERMIT, FETCH, REPORT = "permit", "fetch", "report"
 # The reasons why a given approval is void before it was used.
 STALE = "stale"
 LEFT = "votes_lost"
@@ -230,6 +233,20 @@ def open_wait(run: Run, step_key: str) -> WaitRow | None:
         if wait.step_key == step_key and wait.status is WaitState.WAITING:
             return wait
     return None
+
+
+def is_out(run: Run, step_key: str) -> bool:
+    """True if an agent holds the permit for this step's action and has not reported: it may be doing it now."""
+    wait = open_wait(run, step_key)
+    return wait is not None and wait.kind is WaitKind.PERMIT and (wait.context or {}).get(PERMIT) == REPORT
+
+
+def is_reported(run: Run, step_key: str) -> bool:
+    """True if the wait for an agent's report is over, and what it means for the action is not told yet."""
+    last = next((one for one in reversed(run.waits.values()) if one.step_key == step_key), None)
+    receipt = last_receipt(run, step_key)
+    over = last is not None and last.kind is WaitKind.PERMIT and (last.context or {}).get(PERMIT) == REPORT
+    return over and receipt is not None and receipt.status == ReceiptStatus.INTENDED
 
 
 def _given(run: Run, step_key: str) -> Given | None:

@@ -31,7 +31,7 @@ from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
 from runtime.engine.life.approved import Bound
 from runtime.engine.life.facts import NOTHING, call_of, counted_of, further_facts
-from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end
+from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end, gate_of
 from runtime.engine.life.pausing import IN_DOUBT
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.transition import Transition, finish
@@ -303,6 +303,7 @@ def _first(
         shaped=_shapers(p) if p.may_be_shared else None,
         **({} if authority.grant is None else _by_grant(p.transition, authority.grant)),
         reverses=reversal.reversed_by(view) if view.trigger_type == reversal.REVERSAL else None,
+        gate=gate_of(p.transition.run, p.operation),
     )
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from connectors.operation import Kind, Operation
+from connectors.operation import AGENT, Kind, Operation
 from connectors.port import Before, Call
 from connectors.proposal import SYSTEM
 from core.canonical import JsonObject
@@ -30,6 +30,9 @@ from runtime.engine.model.states import WaitKind
 SENT_KEY = "key"
 # The correlation key of a step that has begun anew: what it began before has the first key.
 CORRELATION = "correlation"
+
+# In the trigger of a run: the digest of the call that an agent carries out itself.
+GATE = "gate"
 
 
 def call_of(operation: Operation, receipt: ReceiptRow) -> Call:
@@ -55,6 +58,12 @@ def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
     ``again`` numbers the retry of the run that has begun the step anew.
     """
     return str(correlation_id(run_id, f"external:{step_key}" + (f"#{again}" if again else "")))
+
+
+def gate_of(run: Run, operation: Operation) -> str | None:
+    """The blinded digest of the call that an agent carries out, for the intent; None if it is carried out from here."""
+    call = run.trigger.get(GATE) if operation.connector == AGENT else None
+    return blind(run.run_key, call) if isinstance(call, str) else None
 
 
 def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> str:

@@ -14,7 +14,7 @@ from core.action import Action
 from core.errors import CountersealError, InputError
 from policy.model import Ruling
 from runtime.engine.book.instructions import LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
-from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, reversal, waits
+from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, permits, reversal, waits
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.doubt import resolve
 from runtime.engine.life.intend import Authority, denied, intend, judge, record_decision, unneeded
@@ -25,6 +25,7 @@ from runtime.engine.life.sharing import is_done, recall, share
 from runtime.engine.life.transition import Transition, fail_expression
 from runtime.engine.model.graph import GateNode, Leaf, OperationNode
 from runtime.engine.model.keys import StepKey
+from runtime.engine.model.states import WaitKind
 
 # -- lease: the worker holds the step, and nobody else moves it ------------------------------------------------------
 
@@ -37,7 +38,10 @@ def begin(leased: Leased) -> Next:
         return Over()
     leaf, wait = counted.performs(), counted.known.wait
     if wait is not None and waits.is_over(wait):
-        return waits.ended(counted.transition, counted.step, leaf, wait)
+        if wait.kind is not WaitKind.PERMIT or not isinstance(leaf, OperationNode):
+            return waits.ended(counted.transition, counted.step, leaf, wait)
+        if (over := permits.resumed(counted, leaf, wait)) is not None:
+            return over
     if StepKey.of(counted.step.key).is_inner:
         return agent_turns.around(counted, leaf, _go_on)
     return _go_on(counted, leaf)
@@ -55,7 +59,7 @@ def _go_on(leased: Leased, leaf: Leaf) -> Next:
         waits.withdraw_unopened(transition, step, known.wait)
     proposal, receipt = leased.proposal(leaf), known.receipt
     if receipt is not None and leased.is_doubtful and leased.owns(receipt):
-        return resolve(proposal, receipt)
+        return permits.doubted(proposal, receipt) if permits.is_gate(proposal.operation) else resolve(proposal, receipt)
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -122,10 +126,14 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
+    if (gate := permits.is_gate(p.operation)) and (over := permits.held_back(p)) is not None:
+        return over
     if asks and approval is not None:
         grants.give(p, action, decision)
     terms, version = (decision.approval, approved.version_of(p, approval)) if asks else (None, None)
-    return intend(p, action, key, Authority(bound, decision_id, approval, terms, decision.in_doubt, version, grant))
+    authority = Authority(bound, decision_id, approval, terms, decision.in_doubt, version, grant)
+    made = intend(p, action, key, authority)
+    return permits.handed_out(p, made) if gate else made
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

@@ -21,6 +21,7 @@ from core.errors import ConsistencyError, CountersealError, ExpressionError, Inp
 from evidence.chain import Actor
 from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine.book.barrier import REFERENCE, Crossing, begin, checkpoint_of, cross
+from runtime.engine.book.instructions import is_out
 from runtime.engine.book.plan import CHECKPOINT, Evaluated, PlanError, variables
 from runtime.engine.life.agent_loop import conclude, remembered, take_apart
 from runtime.engine.life.closing import HOLD, Closing
@@ -222,6 +223,7 @@ class Transition(Closing):
         here = [row for row in self.run.steps.values() if row.superstep == self.run.superstep]
         # A step that is ready again after an intent is under way: its next worker finds out what became of its action.
         under_way = [row for row in here if row.status is StepState.RUNNING or _left_behind(row)]
+        under_way += [row for row in self.run.steps.values() if is_out(self.run, row.key)]  # its agent reports, or not
         if not under_way:
             self.close(RunState.CANCELED, StepError(ErrorClass.CANCELED, None, reason, {"by": actor.id}).to_json())
             return

@@ -137,7 +137,8 @@ STEP: Machine[StepState, StepEvent] = Machine(
 class WaitKind(StrEnum):
     """The kinds of wait that park a step. All but an approval and a retry leave it ``waiting``.
 
-    ``hold``: the step has failed for good, and people say what becomes of it.
+    ``hold``: the step has failed for good, and people say what becomes of it. ``permit``: an agent is to fetch its
+    permit, or to report what came of it.
     """
 
     APPROVAL = "approval"
@@ -151,6 +152,7 @@ class WaitKind(StrEnum):
     SHARED = "shared"
     AGENT = "agent"
     HOLD = "hold"
+    PERMIT = "permit"
 
 
 class WaitState(StrEnum):

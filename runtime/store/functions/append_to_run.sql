@@ -2,8 +2,8 @@
 --
 -- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, so that a
 -- request is the same, whoever hands it on. Events of actions are not among those that it admits: only the engine tells
--- what policy decides, what is intended and what a connector answers. The one exception is a doubt that people count as
--- failed, which performs nothing.
+-- what policy decides, what is intended and what a connector answers. The exceptions are a doubt that people count as
+-- failed, which performs nothing, and a late report of an agent, which moves nothing.
 --
 -- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
 -- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
@@ -44,6 +44,8 @@ BEGIN
         -- of the run.
         'step.resumed', 'step.failed', 'step.canceled', 'run.reference_set', 'checkpoint.committed', 'run.started',
         'run.closed',
+        -- What an agent reports of a call of its own after its lease: it decides nothing.
+        'action.late',
         -- Only as a failure: see below.
         'action.doubt_resolved')) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= greatest(clock_timestamp() + interval '10 seconds', book_at)) IS NOT TRUE

@@ -58,4 +58,6 @@ ORDER BY a.run_id DESC LIMIT $5;
 SELECT count(*) FROM workflows WHERE tenant_id = $1 AND published_by = $2 AND operations = $3 AND version = 1;
 
 -- name: over
-SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND finished_at IS NOT NULL;
+-- Those of these runs that have ended, or whose agent has something to do: fetch its permit, or report.
+SELECT run_id FROM runs r WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND (finished_at IS NOT NULL
+  OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting' AND w.kind = 'permit'));

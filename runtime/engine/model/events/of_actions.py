@@ -52,7 +52,8 @@ class ActionIntended(Struct, frozen=True):
     ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
     for a retry that has read another one, in ``read``. ``stop`` is the tenant's number under which no pause held it
     back: each change of pauses, policies or people moves it. ``grant`` is the one that it uses in place of an approval,
-    and ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes.
+    and ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes. ``gate`` is
+    the blinded digest of the call that an agent carries out itself, by its only permit.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -81,6 +82,7 @@ class ActionIntended(Struct, frozen=True):
     covers: str | None = None
     reverses: str | None = None
     stop: int | None = None
+    gate: str | None = None
 
 
 class ActionUnneeded(Struct, frozen=True):
@@ -106,7 +108,8 @@ class ActionSucceeded(Struct, frozen=True):
 
     ``altered`` names the fields that read back otherwise than asked; ``unusable`` then has what was asked and found.
     ``shaped`` are the marks of those who wrote outside what the output holds. ``secrets`` are those that the call was
-    given, each as ``name@version``, and never a value.
+    given, each as ``name@version``, and never a value. ``ran`` is the blinded digest of the call that ran, as the agent
+    reports it that has carried it out.
     """
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
@@ -118,6 +121,7 @@ class ActionSucceeded(Struct, frozen=True):
     altered: list[Json] | None = None
     shaped: Private[list[str] | None] = None
     secrets: list[Json] | None = None
+    ran: str | None = None
 
 
 class ActionFailed(Struct, frozen=True):

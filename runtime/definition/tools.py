@@ -1,0 +1,28 @@
+"""Tools of agents: the operation as which a call is judged that an agent carries out itself."""
+
+from __future__ import annotations
+
+from connectors.catalog import Catalog
+from connectors.operation import AGENT, Operation
+from core.canonical import JsonObject
+from core.errors import InputError
+
+# The operation of a tool without a declaration: its name and its arguments are facts of it.
+UNDECLARED = "agent.tool.call"
+
+
+def called(catalog: Catalog, tool: str, arguments: JsonObject) -> tuple[Operation, JsonObject]:
+    """The operation that a tool is declared as, and its input. Without a declaration of just this tool: any tool."""
+    found = [one for one in catalog.own.values() if one.connector == AGENT and (one.agent_tool or one.name) == tool]
+    if len(found) == 1:
+        return found[0], arguments
+    return catalog.get(UNDECLARED), {"tool": tool, "arguments": arguments}
+
+
+def performed(catalog: Catalog, name: str) -> Operation:
+    """The operation of this name, which is performed from here. ``InputError`` if an agent has to carry it out."""
+    operation = catalog.get(name)
+    if operation.connector == AGENT:
+        words = f"{name} is a tool that its agent carries out itself"
+        raise InputError(words, where="operation", remedy='Ask for it with `"mode": "gate"` and its `tool`.')
+    return operation

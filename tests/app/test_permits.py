@@ -1,0 +1,453 @@
+"""The gate: an agent carries its tool out by a permit, once; whatever is not reported as it was let out is in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from app.access import Role
+from connectors.catalog import Source, load_catalog
+from core.canonical import digest
+from core.errors import DefinitionError
+from evidence.bundle import build_bundle
+from evidence.chain import Actor
+from evidence.files import FileBlobStore
+from evidence.signing import FileSigner
+from evidence.verify import verify_bundle
+from runtime.keep.bundling import Bundling, content_of
+from runtime.requests import declaring, permits, policies
+from tests.support.app_stage import PEOPLE, POLICY
+from tests.support.forging import Forged, laid
+from tests.support.other_verifiers import by_node, by_python
+
+TESTER = Actor("test", "tester")
+AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
+AGENTS += "  operators: [ann]\n"
+RULES = (
+    POLICY.replace("version: 1", "version: 2")
+    + """  - id: free-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'free'
+    outcome: allow
+    because: It is free.
+  - id: other-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'send'
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: leads, of: 1}]
+    expires: PT1H
+    because: Somebody reads it first.
+"""
+)
+NONCE, OTHER = "a" * 32, "b" * 64
+
+
+def call(tool: str = "free", **arguments: Any) -> dict[str, Any]:
+    return {"mode": "gate", "tool": tool, "arguments": arguments}
+
+
+class Bot:
+    """An agent that asks through the gate, while workers work."""
+
+    def __init__(self, installation: Any, client: httpx.AsyncClient) -> None:
+        self.installation, self.client = installation, client
+
+    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        asked = asyncio.create_task(self.client.post(f"/v1/actions{path}", json=body))
+        while not asked.done():
+            await self.installation.work()
+            await asyncio.sleep(0)
+        await self.installation.work()
+        return await asked
+
+    async def ask(self, wanted: dict[str, Any]) -> str:
+        answer = await self.post("", wanted)
+        assert answer.json()["digest"] == digest(wanted), answer.text
+        return str(answer.json()["id"])
+
+    async def fetch(self, action: str, wanted: dict[str, Any], nonce: str = NONCE, wait: float = 0) -> httpx.Response:
+        return await self.post(f"/{action}/permit", {"nonce": nonce, "digest": digest(wanted), "wait": wait})
+
+    async def permit(self, action: str, wanted: dict[str, Any]) -> str:
+        found = (await self.fetch(action, wanted, wait=50)).json()
+        assert (found["decision"], found["nonce"], found["digest"]) == ("permit", NONCE, digest(wanted)), found
+        return str(found["permit"])
+
+    async def report(self, action: str, permit: str, outcome: str, ran: dict[str, Any], **more: Any) -> httpx.Response:
+        return await self.post(
+            f"/{action}/outcome", {"permit": permit, "outcome": outcome, "digest": digest(ran), **more}
+        )
+
+    async def beat(self, action: str, permit: str) -> httpx.Response:
+        return await self.post(f"/{action}/heartbeat", {"permit": permit})
+
+    async def status(self, action: str) -> str:
+        return str((await self.client.get(f"/v1/actions/{action}")).json()["status"])
+
+    async def out(self, tool: str = "free") -> tuple[str, dict[str, Any], str]:
+        """An action whose permit has gone out."""
+        wanted = call(tool, n=1)
+        action = await self.ask(wanted)
+        return action, wanted, await self.permit(action, wanted)
+
+    async def lease_over(self) -> None:
+        await self.installation.trouble.make_waits_due("permit")
+        await self.installation.app.sweeper().sweep()
+        await self.installation.work()
+
+
+async def agent(installation: Any, subject: str = "bot") -> Bot:
+    client = await installation.client(Role.AGENT, subject=subject)
+    client.timeout = httpx.Timeout(60)
+    return Bot(installation, client)
+
+
+@pytest.fixture
+async def bot(installation: Any) -> Bot:
+    await installation.people(AGENTS)
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", RULES, "policy.yaml", TESTER)
+    return await agent(installation)
+
+
+async def vote(installation: Any, action: str, choice: str, person: str = "ann") -> httpx.Response:
+    question = (await installation.books.approvals(run=UUID(action)))[-1]
+    client = await installation.client(Role.APPROVER, subject=person)
+    body = {"choice": choice, "reason": "So be it."}
+    answer: httpx.Response = await client.post(f"/v1/approvals/{question.id}/votes", json=body)
+    await installation.work()
+    return answer
+
+
+REPORTS = {  # what the agent reports, of the call or of another one: the status of the action, and of its receipt
+    ("succeeded", True): ("applied", "succeeded"),
+    ("failed", True): ("failed", "failed"),
+    ("not_run", True): ("failed", "failed"),
+    ("unknown", True): ("in_doubt", "in_doubt"),
+    **{(outcome, False): ("in_doubt", "in_doubt") for outcome in ("succeeded", "failed", "not_run", "unknown")},
+}
+
+
+@pytest.mark.parametrize(("outcome", "same"), REPORTS)
+async def test_what_is_let_out_waits_for_its_agent(installation: Any, bot: Bot, outcome: str, same: bool) -> None:
+    wanted, books = call("free", amount=1), installation.books
+    action = await bot.ask(wanted)
+    assert (await bot.status(action), await books.receipts()) == ("approved", [])
+    first = await bot.client.post(f"/v1/actions/{action}/permit", json={"nonce": NONCE, "digest": digest(wanted)})
+    assert (first.status_code, first.json()["decision"], await books.receipts()) == (202, "wait", [])
+    permit = await bot.permit(action, wanted)
+    assert permit == await bot.permit(action, wanted), "its answer may be lost"
+    assert ((await books.receipt()).status, await bot.status(action)) == ("intended", "executing")
+    ran = wanted if same else call("free", amount=2)
+    answers = [await bot.report(action, permit, outcome, ran, output={"sent": 1}, detail="so") for _ in range(2)]
+    assert [one.status_code for one in answers] == [200, 200], answers[-1].text
+    wanted_status, receipt = REPORTS[outcome, same]
+    assert (await bot.status(action), (await books.receipt()).status) == (wanted_status, receipt)
+    shown = (await bot.client.get(f"/v1/actions/{action}")).json()
+    assert (shown["output"], shown["settled"]) == (
+        {"sent": 1} if receipt == "succeeded" else None,
+        receipt != "in_doubt",
+    )
+    other = await bot.report(action, permit, "failed" if outcome == "succeeded" else "succeeded", ran)
+    assert other.status_code == 409, other.text
+    assert (await bot.fetch(action, wanted)).json()["decision"] == "deny"
+    types = await books.event_types(UUID(action))
+    assert (types.count("action.intended"), installation.outside.effects) == (1, [])
+    if receipt != "in_doubt":
+        assert await books.bundle(run=UUID(action)), "its evidence is judged and signed"
+
+
+async def test_nobody_else_and_nothing_else_gets_a_permit(installation: Any, bot: Bot) -> None:
+    wanted = call("send", n=1)
+    action = await bot.ask(wanted)
+    assert (await bot.status(action), (await bot.fetch(action, wanted)).json()["decision"]) == ("pending", "wait")
+    assert (await vote(installation, action, "approve")).status_code == 200
+    assert await bot.status(action) == "approved"
+    assert (await bot.fetch(action, call("send", n=2))).status_code == 409
+    permit, stranger = await bot.permit(action, wanted), await agent(installation, "other")
+    assert (await bot.fetch(action, wanted, OTHER)).status_code == 409
+    performed = (
+        await bot.client.post("/v1/actions", json={"operation": "probe.effect.apply", "input": {"name": "n"}})
+    ).json()
+    assert (
+        await bot.post(f"/{performed['id']}/permit", {"nonce": NONCE, "digest": performed["digest"]})
+    ).status_code == 409
+    token = (await installation.books.wait(kind="permit", status="waiting")).token
+    for wrong in (token, OTHER, permit[:-1] + ("0" if permit[-1] != "0" else "1")):
+        body = {"permit": wrong, "outcome": "succeeded", "digest": digest(wanted)}
+        assert (await bot.post(f"/{action}/outcome", body)).status_code in (409, 422)
+        assert (await bot.beat(action, wrong)).status_code in (409, 422)
+    for answer in (
+        await stranger.fetch(action, wanted),
+        await stranger.beat(action, permit),
+        await stranger.report(action, permit, "succeeded", wanted),
+    ):
+        assert answer.status_code == 404, answer.text
+    assert (await bot.beat(action, permit)).status_code == 200
+    assert await bot.status(action) == "executing"
+    assert (await bot.report(action, permit, "succeeded", wanted)).status_code == 200
+    places = await installation.books.mentions(permit)
+    assert (await bot.status(action), places) == ("applied", set()), "the permit stands nowhere"
+    bundle = await installation.books.bundle(run=UUID(action))
+    assert bundle is not None
+
+
+@pytest.mark.parametrize("said", ["happened", "again", "fail"])
+async def test_a_lease_that_ends_without_a_report_leaves_a_doubt(installation: Any, bot: Bot, said: str) -> None:
+    action, wanted, permit = await bot.out("free")
+    await installation.trouble.make_waits_due("permit")
+    assert ((await bot.beat(action, permit)).status_code, await bot.status(action)) == (409, "executing")
+    assert (await bot.fetch(action, wanted)).json()["decision"] == "deny"
+    await bot.lease_over()
+    assert (await bot.status(action), (await installation.books.receipt()).status) == ("in_doubt", "in_doubt")
+    answers = [await bot.report(action, permit, "succeeded", wanted) for _ in range(2)]
+    assert [one.status_code for one in answers] == [200, 200], answers[-1].text
+    assert (await bot.report(action, permit, "failed", wanted)).status_code == 409
+    reader = await installation.client(Role.ADMIN)
+    (late,) = (await reader.get(f"/v1/runs/{action}/receipts")).json()["items"][0]["late"]
+    assert (late["known"], await bot.status(action)) == ("succeeded", "in_doubt"), "it decides nothing"
+    assert (await bot.fetch(action, wanted)).json()["decision"] == "deny"
+    assert (await vote(installation, action, said)).status_code == 200
+    status = "applied" if said == "happened" else "failed"
+    assert (await bot.status(action), (await bot.fetch(action, wanted)).json()["decision"]) == (status, "deny")
+    assert (await installation.books.event_types(UUID(action))).count("action.intended") == 1
+    assert (await bot.report(action, permit, "not_run", wanted)).status_code == 409
+    assert await installation.books.bundle(run=UUID(action))
+
+
+async def test_a_report_that_comes_before_the_sweeper_and_after_the_lease_is_late(installation: Any, bot: Bot) -> None:
+    action, wanted, permit = await bot.out("free")
+    await installation.trouble.make_waits_due("permit")
+    assert (await bot.report(action, permit, "succeeded", wanted)).status_code == 200
+    assert await bot.status(action) == "in_doubt"
+
+
+async def test_a_heartbeat_extends_a_lease_up_to_a_bound(installation: Any, bot: Bot) -> None:
+    action, wanted, permit = await bot.out("free")
+    faces, who = installation.app.faces, permits.Agent("default", "bot", Actor("token", "bot"), UUID(action))
+    ends = [(await bot.beat(action, permit)).json()["expires_at"]]
+    for _ in range(3):
+        await installation.trouble.begin_waits_earlier(timedelta(seconds=200))
+        ends.append((await bot.beat(action, permit)).json()["expires_at"])
+    assert ends == sorted({*ends}), "each is later"
+    bounded = permits.Permits(faces.database, faces.definitions, 300, 700)
+    await installation.trouble.begin_waits_earlier(timedelta(seconds=250))
+    end = await bounded.beat(who, permit)
+    assert end == await bounded.beat(who, permit), "so long and no longer"
+    assert (await bot.fetch(action, wanted)).json()["permit"] == permit
+    events = (await installation.books.event_types(UUID(action))).count("wait.postponed")
+    assert events == len(ends) - 1, "a sign that changes nothing costs nothing"
+
+
+async def publish(installation: Any, text: str) -> None:
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
+
+
+async def denied(installation: Any, action: str) -> None:
+    await publish(installation, RULES.replace("version: 2", "version: 3").replace("tool == 'send'", "tool == 'none'"))
+
+
+async def gone(installation: Any, action: str) -> None:
+    await installation.people(AGENTS.replace("leads: [ann, bob]", "leads: [bob]"))
+
+
+async def inactive(installation: Any, action: str) -> None:
+    await installation.people(AGENTS.replace("{id: bot, owner: eve}", "{id: bot, owner: eve, active: false}"))
+
+
+async def canceled(installation: Any, action: str) -> None:
+    operator = await installation.client(Role.OPERATOR)
+    assert (await operator.post(f"/v1/runs/{action}/cancel", json={"reason": "enough"})).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "wanted"), [(denied, "superseded"), (gone, "pending"), (inactive, ""), (canceled, "canceled")]
+)
+async def test_it_is_judged_anew_when_it_is_fetched(installation: Any, bot: Bot, meanwhile: Any, wanted: str) -> None:
+    asked = call("send", n=1)
+    action = await bot.ask(asked)
+    assert (await vote(installation, action, "approve")).status_code == 200
+    await meanwhile(installation, action)
+    for _ in range(2):
+        found = await bot.fetch(action, asked)
+    if wanted:
+        assert found.json()["decision"] == ("wait" if wanted == "pending" else "deny"), found.text
+        assert await bot.status(action) == wanted
+    assert await installation.books.receipts() == [], "nothing was intended"
+    if wanted == "pending":
+        assert (await vote(installation, action, "approve", "bob")).status_code == 200
+        assert await bot.status(action) == "approved", "its agent may be gone since then, so it fetches again"
+        assert (await bot.fetch(action, asked, OTHER)).status_code == 409
+        permit = await bot.permit(action, asked)
+        assert (await bot.report(action, permit, "succeeded", asked)).json()["status"] == "applied"
+
+
+async def test_a_pause_holds_a_permit_back_and_no_report(installation: Any, bot: Bot) -> None:
+    action, wanted, permit = await bot.out("free")
+    other = call("free", n=2)
+    second, operator = await bot.ask(other), await installation.client(Role.OPERATOR)
+    paused = await operator.post("/v1/pauses", json={"what": "tenant", "reason": "Look first."})
+    assert paused.status_code < 300, paused.text
+    assert (await bot.fetch(second, other)).json()["decision"] == "wait"
+    assert (await bot.report(action, permit, "succeeded", wanted)).json()["status"] == "applied"
+    assert len(await installation.books.receipts()) == 1
+    resumed = await operator.post("/v1/pauses/resume", json={"what": "tenant", "reason": "Seen."})
+    assert resumed.status_code < 300, resumed.text
+    await installation.app.sweeper().sweep()
+    permit = await bot.permit(second, other)
+    assert (await bot.report(second, permit, "succeeded", other)).json()["status"] == "applied"
+
+
+async def test_who_withdraws_while_the_agent_acts_hears_what_came_of_it(installation: Any, bot: Bot) -> None:
+    for reports, wanted in ((True, "applied"), (False, "in_doubt")):
+        action, asked, permit = await bot.out("free")
+        assert (await bot.client.delete(f"/v1/actions/{action}")).json()["settled"] is False
+        if reports:
+            assert (await bot.report(action, permit, "succeeded", asked)).status_code == 200
+        else:
+            await bot.lease_over()
+        shown = (await bot.client.get(f"/v1/actions/{action}")).json()
+        assert (shown["status"], shown["settled"]) == (wanted, True)
+        assert await installation.status(UUID(action)) == "canceled"
+
+
+async def test_what_is_not_fetched_in_time_is_not_done(installation: Any, bot: Bot) -> None:
+    wanted = call("free", n=1)
+    action = await bot.ask(wanted)
+    await bot.lease_over()
+    assert (await bot.status(action), (await bot.fetch(action, wanted)).json()["decision"]) == ("failed", "deny")
+    assert await bot.ask(wanted) != action, "it may be asked for again"
+
+
+DECLARED = """
+operations:
+  - name: mail.message.send
+    connector: agent
+    agent_tool: sendMail
+    handler: agent:call
+    side_effects: external_call
+    risk: high
+    title: "Send {subject} to {to}?"
+    summary: "Send {subject} to {to}"
+    target: "mail/{to}"
+    in_doubt: ask
+    input_schema:
+      type: object
+      required: [to]
+      additionalProperties: false
+      properties: {to: {type: string}, subject: {type: string}, key: {type: string, x-secret: true}}
+    output_schema: {type: object}
+"""
+
+
+async def test_a_tool_is_judged_by_its_declaration_or_as_any_tool(installation: Any, bot: Bot) -> None:
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        sources = [Source("tools.yaml", DECLARED)]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    rule = (
+        "  - {id: mail, match: {operation: mail.message.send}, when: \"action.fields.to == 'ann'\", outcome: allow}\n"
+    )
+    await publish(installation, RULES.replace("version: 2", "version: 3") + rule)
+    mail = call("sendMail", to="ann", subject="Hi")
+    action = await bot.ask(mail)
+    permit = await bot.permit(action, mail)
+    assert (await bot.report(action, permit, "succeeded", mail)).json()["status"] == "applied"
+    assert (await installation.books.receipt()).operation == "mail.message.send"
+    for tool in ("mail.message.send", "sendmail", "agent.tool.call"):  # these are other tools
+        assert await bot.status(await bot.ask(call(tool, to="ann"))) == "denied"
+    for wrong in (
+        call("sendMail", to="ann", key="secret"),
+        call("sendMail"),
+        {"operation": "mail.message.send", "input": {"to": "ann"}},
+        {"operation": "agent.tool.call", "input": {"tool": "free", "arguments": {}}},
+    ):
+        assert (await bot.post("", wrong)).status_code == 400
+    for wrong in ({**mail, "operation": "x.y"}, {"mode": "gate", "tool": "free"}, {"tool": "free", "arguments": {}}):
+        assert (await bot.post("", wrong)).status_code == 422
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["side_effects: none", "in_doubt: probe", "kind: durable", "handler: agent:other", "idempotency: {scope: tenant}",
+     "connector: probe"],
+)  # fmt: skip
+async def test_a_declaration_says_nothing_that_does_not_hold_for_a_tool(
+    installation: Any, bot: Bot, wrong: str
+) -> None:
+    key = wrong.partition(":")[0]
+    lines = [line for line in DECLARED.splitlines() if not line.strip().startswith(f"{key}:")]
+    text = "\n".join([*lines[:3], f"    {wrong}", *lines[3:]])
+    with pytest.raises(DefinitionError):
+        load_catalog([Source("tools.yaml", text)])
+
+
+async def test_no_workflow_carries_out_a_tool_of_an_agent(installation: Any, bot: Bot) -> None:
+    head = "workflow: tool\nversion: 1\nreference: ${{ trigger.number }}\nsteps:\n"
+    await installation.add(head + "  - {id: a, do: agent.tool.call, with: {tool: free, arguments: {}}}\n")
+    run = await installation.parked("tool")
+    assert (await installation.status(run), await installation.books.receipts()) == ("failed_terminal", [])
+
+
+def _doubles(f: Forged) -> None:
+    """Let a second permit go out, after a decision of its own."""
+    made, out = json.loads(json.dumps([f.event("decision.made", -1), f.event("action.intended")]))
+    made["data"]["decision"], out["data"]["decision"], out["data"]["receipt"] = NEW, NEW, NEW
+    place = f.at("action.intended") + 1
+    f.events[place:place] = [made, out]
+
+
+NEW = "01930000-0000-8000-8000-00000000000a"
+FALSE: dict[str, Any] = {  # what somebody who holds the database and the key would have us believe
+    "another call ran": lambda f: f.event("action.succeeded")["data"].update(ran="0" * 64),
+    "nobody says what ran": lambda f: f.event("action.succeeded")["data"].pop("ran"),
+    "it was carried out from here": lambda f: [
+        f.event("action.intended")["data"].pop("gate"), f.event("action.succeeded")["data"].pop("ran")
+    ],
+    "an effect without an intent": lambda f: f.drop("action.intended"),
+    "a second permit": _doubles,
+}  # fmt: skip
+
+
+async def test_three_verifiers_find_what_no_permit_let_out(installation: Any, bot: Bot, tmp_path: Path) -> None:
+    action, wanted, permit = await bot.out("free")
+    assert (await bot.report(action, permit, "succeeded", wanted)).json()["status"] == "applied"
+    signer, key = FileSigner.load_or_create(tmp_path / "key.pem"), tmp_path / "public.pem"
+    key.write_bytes(signer.public_key.pem)
+    making = Bundling(FileBlobStore(tmp_path), signer, "test", installation.app.faces.definitions)
+    async with installation.engine.connection() as connection:
+        bundle = build_bundle(content_of(await making.material(connection, "default", UUID(action)), "test"), signer)
+    paths, found = [laid(tmp_path / "true.zip", bundle)], Forged(bundle)
+    (receipt,) = map(json.loads, found.files["receipts.jsonl"].splitlines())
+    assert receipt["carried_out_by"] == "the agent, outcome as it reported"
+    assert permit.encode() not in b"".join(found.files.values())
+    for number, forge in enumerate(FALSE.values()):
+        forged = Forged(bundle)
+        forge(forged)
+        paths.append(laid(tmp_path / f"{number}.zip", forged.sealed(signer)))
+    ours = [
+        (one.exit_code, {row.check for row in one.failed}) for one in (verify_bundle(p, public_key=key) for p in paths)
+    ]
+    assert [code for code, _ in ours] == [0] + [ours[1][0]] * len(FALSE)
+    assert ours[1][0] != 0
+    assert by_python(tmp_path, key, paths) == ours
+    assert by_node(tmp_path, key, paths) == ours
+
+
+async def test_a_card_says_who_carries_it_out(installation: Any, bot: Bot) -> None:
+    action = await bot.ask(call("send", n=1))
+    client = await installation.client(Role.APPROVER, subject="ann")
+    question = await installation.books.approval(run=UUID(action))
+    shown = (await client.get(f"/v1/approvals/{question.id}")).json()
+    assert "carries it out itself; its outcome is as the agent reports it" in json.dumps(shown)
