@@ -111,7 +111,7 @@ def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str =
     if settings.sql_url is not None:
         sql = SqlSettings(settings.sql_url.get_secret_value(), partial(own_database.identity, settings))
         found["sql"] = SqlConnector(sql)
-    return Connectors(found, owner=owner)
+    return Connectors(found, owner=owner, rates=settings.rates)
 
 
 def keepers_of(settings: Settings) -> Keepers:

@@ -17,7 +17,7 @@ NOBODY = ""
 
 
 class Turns:
-    """``places`` for all, of which one tenant holds at most ``of_one``. All calls come from one loop."""
+    """Gives ``places`` to all, of which one tenant holds at most ``of_one``. All calls come from one loop."""
 
     def __init__(self, places: int, of_one: int | None = None) -> None:
         self._free = places

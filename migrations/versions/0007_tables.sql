@@ -298,3 +298,14 @@ GRANT SELECT ON actions TO counterseal_engine;
 -- Migrations: the version of its workflow to which a run was moved last, for lists. Its book tells it.
 ALTER TABLE runs ADD COLUMN migrated_to int;
 GRANT SELECT (migrated_to) ON runs TO counterseal_faces;
+-- Turns at targets with a rate: a call that was let out in the last minute, or one that is kept for a step that waits.
+CREATE TABLE turns (
+  tenant_id text NOT NULL, target text NOT NULL, number bigint NOT NULL, step_id uuid NOT NULL, at timestamptz NOT NULL,
+  used boolean NOT NULL,
+  CONSTRAINT pk_turns PRIMARY KEY (tenant_id, target, number),
+  CONSTRAINT fk_turns_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE turns ENABLE ROW LEVEL SECURITY;
+ALTER TABLE turns FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON turns TO counterseal_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON turns TO counterseal_engine;

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
 from typing import TypeVar
@@ -152,7 +151,6 @@ COMPILING = LONG + 1
 # Long work shares one interpreter with the loop: more threads would not end it earlier, only hold up everybody else and
 # keep more in memory. The second one is for other tenants than the first one's.
 THREADS = 2
-_THREADS = ThreadPoolExecutor(THREADS, "aside")
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
@@ -179,6 +177,6 @@ async def _threaded(work: Callable[[], Answer]) -> Answer:
     loop, tenant = asyncio.get_running_loop(), structlog.contextvars.get_contextvars().get("tenant", NOBODY)
     turns = _TURNS.setdefault(loop, Turns(THREADS, of_one=1))
     await turns.take(tenant)
-    done = loop.run_in_executor(_THREADS, copy_context().run, work)
+    done = loop.run_in_executor(None, copy_context().run, work)
     done.add_done_callback(lambda _: turns.give(tenant))  # a thread ends with its work, whoever waits for it
     return await asyncio.shield(done)

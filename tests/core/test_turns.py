@@ -1,4 +1,4 @@
-"""Whoever asks a thousand times holds up nobody who asks once: places are given by the turns of tenants (promise 9)."""
+"""Turns of tenants at scarce places: whoever asks a thousand times holds up nobody who asks once (promise 9)."""
 
 from __future__ import annotations
 
