@@ -116,7 +116,7 @@ def connectors_of(settings: Settings, read: Read = nobody_reads, *, owner: str =
         found["sql"] = SqlConnector(sql)
     if settings.mcp_servers:
         found["mcp"] = servers.connector_of(settings.mcp_servers, settings.http_hosts, owner)
-    return Connectors(found, owner=owner)
+    return Connectors(found, owner=owner, rates=settings.rates)
 
 
 def keepers_of(settings: Settings) -> Keepers:

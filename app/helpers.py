@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from asyncio.subprocess import Process
-from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from uuid import UUID
@@ -23,6 +22,7 @@ from connectors.operation import Operation
 from core.budgets import TooCostly, most
 from core.canonical import JsonObject
 from core.errors import TransportError
+from core.turns import Turns
 from runtime.engine.model.rows import Claim
 
 SECONDS = most("helper_seconds")
@@ -46,8 +46,7 @@ class Helpers:
         self._seconds = seconds
         # Those that have read texts, and those that have rehearsed: only these have our settings.
         self._idle: dict[bool, list[Process]] = {False: [], True: []}
-        self._free = asyncio.Semaphore(TOGETHER_MAX)
-        self._own: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._turns = Turns(TOGETHER_MAX, of_one=1)
 
     async def read(self, tenant: str, kind: str, text: str, file: str, declared: Mapping[str, Operation]) -> None:
         """Compile a document against these declarations of the tenant and the packaged ones.
@@ -71,7 +70,7 @@ class Helpers:
                 await _ended(idle.pop())
 
     async def _done(self, tenant: str, job: JsonObject, what: str) -> None:
-        async with self._own[tenant], self._free:
+        async with self._turns.place(tenant):
             code = await self._code({**job, "seconds": self._seconds})
         if code < 0 or code == NO_MEMORY:
             words = f"{what} was ended: it takes more than {self._seconds} s of processor time, or too much memory"

@@ -51,7 +51,7 @@ OWNED = frozenset(
     {"slack_bot_token", "slack_signing_secret", "slack_app_token", "slack_api_url", "slack_channel", "slack_mentions"}
     | {"servicenow_url", "servicenow_username", "servicenow_password", "servicenow_client_id"}
     | {"servicenow_client_secret", "servicenow_transaction_limit_seconds"}
-    | {"http_hosts", "model_url", "model_api_key", "model_provider", "sql_url", "signing_key", "webhooks"}
+    | {"http_hosts", "rates", "model_url", "model_api_key", "model_provider", "sql_url", "signing_key", "webhooks"}
     | {"bpmn_url", "bpmn_username", "bpmn_password", "bpmn_callback_url", "bpmn_topic", "bpmn_worker_id"}
     | {"s3_bucket", "s3_prefix", "s3_object_lock_mode", "s3_object_lock_days", "mcp_servers"}
 )
@@ -298,7 +298,7 @@ class Outsides:
                 found[name] = lending(connector, partial(make, name), lender, parts)
             else:
                 found[name] = connector
-        return Connectors(found, owner=bare.owner)
+        return Connectors(found, owner=bare.owner, rates=bare.rates)
 
     async def _chat(self, settings: Settings, content: TenantDocument | None, lender: Lender) -> Chat | None:
         if settings.slack_bot_token is None and self.given.messenger is None:
@@ -354,7 +354,7 @@ def own_settings(base: Settings, content: TenantDocument | None, values: Mapping
     """
     made: dict[str, Any] = {name: Settings.model_fields[name].get_default(call_default_factory=True) for name in OWNED}
     if content is not None:
-        made |= _own(content, values or {})
+        made |= {"rates": dict(content.rates)} | _own(content, values or {})
     return base.model_copy(update=made)
 
 

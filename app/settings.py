@@ -28,7 +28,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from app.servers import Servers, web_address
-from connectors.hosts import AllowedHost
+from connectors.hosts import RATE_MAX, RATED, AllowedHost
 from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant
 from core.errors import ConfigurationError, InputError
@@ -147,6 +147,7 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, le=3600)]
 DatabaseUrl: TypeAlias = Annotated[SecretStr, AfterValidator(_postgres)]
 # The roles that open a page of the console.
 ConsoleRole: TypeAlias = Literal["admin", "operator", "approver", "auditor"]
+Rates: TypeAlias = dict[Annotated[str, Field(pattern=RATED)], Annotated[int, Field(ge=1, le=RATE_MAX)]]
 Hosts: TypeAlias = Annotated[tuple[AllowedHost, ...], NoDecode, BeforeValidator(_hosts)]
 
 
@@ -212,6 +213,7 @@ class Settings(BaseSettings):
     servicenow_transaction_limit_seconds: Annotated[float, Field(ge=0, le=3600)] = 60.0
 
     http_hosts: Hosts = ()
+    rates: Rates = Field(default_factory=dict)
     model_url: Address | None = None
     model_api_key: SecretStr | None = None
     model_provider: str = "openai"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 import tempfile
 from dataclasses import asdict
@@ -46,7 +47,9 @@ def _flooded(plan: Flood) -> int:
     found = asyncio.run(flood(plan))
     for name, count in sorted(found.answers.items()):
         print(f"  {count:6}  {name}")
-    print(f"slowest answer {found.slowest:.2f} s, memory {found.memory >> 20} MiB")
+    load = f"{os.getloadavg()[0]:.1f}"
+    print(f"slowest answer {found.slowest:.2f} s, of which {found.waited:.2f} s without a processor (load {load})")
+    print(f"memory {found.memory >> 20} MiB")
     for line in found.violations:
         print(f"BROKEN: {line}")
     print("flood: " + ("BROKEN" if found.violations else "every promise held"))

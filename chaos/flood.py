@@ -116,6 +116,8 @@ class Flooded:
 
     answers: Counter[str] = field(default_factory=Counter)
     slowest: float = 0.0
+    waited: float = 0.0
+    """The part of ``slowest`` in which the loop could have gone on, and had no processor: the machine was busy."""
     memory: int = 0
     violations: list[str] = field(default_factory=list)
 
@@ -143,7 +145,7 @@ async def flood(plan: Flood) -> Flooded:
         client = httpx.AsyncClient(base_url=url, headers=headers, timeout=60, trust_env=False)
         await stack.enter_async_context(client)
         await _until_served(client)
-        quiet = _Quiet(client, world, found)
+        quiet = _Quiet(client, world, found, process.pid)
         await quiet.round(0)  # whoever has proved who they are keeps a share of the connections
         # In a process of its own, so that the noise costs those nothing who measure.
         spawn = multiprocessing.get_context("spawn")
@@ -163,13 +165,13 @@ async def flood(plan: Flood) -> Flooded:
 class _Quiet:
     """The tenant that asks for little: it starts a run, and somebody clicks on its card."""
 
-    def __init__(self, client: httpx.AsyncClient, world: World, found: Flooded) -> None:
-        self._client, self._world, self._found = client, world, found
+    def __init__(self, client: httpx.AsyncClient, world: World, found: Flooded, pid: int) -> None:
+        self._client, self._world, self._found, self._pid = client, world, found, pid
 
     async def round(self, number: int) -> None:
         """One start and one click; each is answered, or counts as failed."""
         body = {"workflow": "asks", "input": {"number": f"N{number}"}}
-        began = time.monotonic()
+        began = self._now()
         try:
             answer = await self._client.post("/v1/runs", json=body)
         except httpx.HTTPError as error:
@@ -177,7 +179,7 @@ class _Quiet:
             return
         self._note("start", "ok" if answer.status_code == 201 else f"failed: {answer.status_code}", began)
         ts = await self._card(f"N{number}")
-        began = time.monotonic()
+        began = self._now()
         try:
             clicked = await self._world.slack.people.click(CHANNEL, ts, "counterseal.approve", "U0ANA", stale=True)
         except BadRequest as error:
@@ -194,9 +196,14 @@ class _Quiet:
                         return str(one.ts)
                 await asyncio.sleep(0.05)
 
-    def _note(self, what: str, how: str, began: float) -> None:
+    def _now(self) -> tuple[float, float]:
+        return time.monotonic(), _waited(self._pid)
+
+    def _note(self, what: str, how: str, began: tuple[float, float]) -> None:
         self._found.answers[f"{QUIET}: {what} {how}"] += 1
-        self._found.slowest = max(self._found.slowest, time.monotonic() - began)
+        took, waited = (now - then for now, then in zip(self._now(), began, strict=True))
+        if took > self._found.slowest:
+            self._found.slowest, self._found.waited = took, waited
 
 
 def _noisy(plan: Flood, port: int, token: str, said: Any) -> None:
@@ -269,11 +276,26 @@ async def _run(loud: httpx.AsyncClient, name: str, found: Flooded, stop: asyncio
 
 
 def _memory(pid: int) -> int:
-    """The largest memory of the process until now. Its helpers have limits of their own."""
+    """The largest memory of the process until now, and what its helpers have of their own (pages are counted once)."""
+    found = _kilobytes(pid, "status", "VmHWM:")
+    for one in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += sum(_kilobytes(int(child), "smaps_rollup", "Pss:") for child in one.read_text().split())
+    return found * 1024
+
+
+def _kilobytes(pid: int, name: str, word: str) -> int:
     with suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+        lines = Path(f"/proc/{pid}/{name}").read_text().splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith(word)), 0)
     return 0
+
+
+def _waited(pid: int) -> float:
+    """The seconds for which the thread of the loop has waited for a processor; 0 where the system does not tell."""
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 def _judge(plan: Flood, found: Flooded, log: str) -> None:

@@ -9,6 +9,10 @@ from msgspec import Struct
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
 
 
+# What a rate is set for: the name of a connector, or a host with or without its port; and the most calls a minute.
+RATED, RATE_MAX = r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$", 6_000
+
+
 class AllowedHost(Struct, frozen=True):
     """One host that may be called: exactly this name, at this port (None: the scheme's own port only).
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
@@ -303,16 +304,31 @@ class Declared(Protocol):
         """Faults of these declarations; a text with the reason if the outside cannot be asked."""
 
 
+class Pace(NamedTuple):
+    """The rate of a target: at most so many ``calls`` in any minute, whoever of the tenant makes them."""
+
+    target: str
+    calls: int
+
+
 class Connectors(dict[str, Connector]):
     """The connectors of one tenant by name. ``app`` makes it of the tenant's settings; nothing changes it afterwards.
 
     An unknown name raises ``ConfigurationError``, which names the setting that would provide the connector. ``owner``
-    is the tenant if that has settings of its own; "" for the settings of the installation.
+    is the tenant if that has settings of its own; "" for the settings of the installation. ``rates`` are the calls in a
+    minute that a target takes, by the name of its connector, or by a host.
     """
 
-    def __init__(self, found: Mapping[str, Connector] = MappingProxyType({}), *, owner: str = "") -> None:
+    def __init__(
+        self,
+        found: Mapping[str, Connector] = MappingProxyType({}),
+        *,
+        owner: str = "",
+        rates: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
         super().__init__(found)
         self.owner = owner
+        self.rates = rates
 
     @cached_property
     def targets(self) -> Mapping[str, str]:
@@ -337,6 +353,15 @@ class Connectors(dict[str, Connector]):
         if connector is None:
             return Refused(NOT_CONFIGURED, str(self.missing(name)))
         return connector.ready(operation, inputs) if isinstance(connector, Checkable) else None
+
+    def pace(self, name: str, inputs: JsonObject) -> Pace | None:
+        """The rate of the target of a call: that of its host with its port, of its host, or of its connector."""
+        if not self.rates:
+            return None
+        url = inputs.get("url")
+        parts = urlsplit(url) if name == "http" and isinstance(url, str) else None
+        named = () if parts is None else (parts.netloc.rpartition("@")[2].lower(), parts.hostname or "")
+        return next((Pace(one, self.rates[one]) for one in (*named, name) if one in self.rates), None)
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
         """Check every connector, concurrently, for ``counterseal doctor``."""

@@ -26,6 +26,7 @@ import orjson
 from core.errors import CountersealError, InputError, TransportError
 from core.grouping import Call, Grouping, call_alone, called, can_share
 from core.limits import Limits, close, kept_alive, milliseconds
+from core.turns import NOBODY, Turns
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
@@ -123,7 +124,8 @@ class Database:
         settings = {**_HOT_SETTINGS, **self.limits.settings(), "role": role}
         self._settings = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
         self._kept_alive = kept_alive(self.limits.alive)
-        self._slots = asyncio.Semaphore(connections)
+        # A quarter is left for others, however many one tenant's requests want.
+        self._slots = Turns(connections, connections - connections // 4)
         self._free: list[Connection] = []
         self.patience: float | None = None
         self._closed = False
@@ -175,13 +177,13 @@ class Database:
         return connection
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self, tenant: str = NOBODY) -> AsyncIterator[Connection]:
         """A hot-path connection in autocommit: each statement is its own transaction.
 
         Under the faces' role no tenant is set, so it sees no rows: call functions, which name the tenant, or use
         ``within``.
         """
-        async with self._slots:
+        async with self._slots.place(tenant):
             while self._free and self._free[-1].is_closed():  # a restart of PostgreSQL closes them all
                 self._free.pop()
             connection = self._free.pop() if self._free else await self.connect()
@@ -246,7 +248,7 @@ class Database:
         ``patience``: the seconds for which it waits for each lock, if not the usual ones.
         """
         patience = self.patience if patience is None else patience
-        async with self.connection() as connection, within(connection, tenant, patience=patience):
+        async with self.connection(tenant or NOBODY) as connection, within(connection, tenant, patience=patience):
             yield connection
 
     @asynccontextmanager

@@ -321,3 +321,14 @@ GRANT SELECT, DELETE ON searched TO counterseal_engine;
 -- Agents: the runs of each, those that are open and those that have just ended: for its limits, for what policies count,
 -- and for its questions when its last token ends.
 CREATE INDEX ix_runs_agents ON runs (tenant_id, lower(requested_by), finished_at) WHERE trigger_type = 'agent';
+-- Turns at targets with a rate: a call that was let out in the last minute, or one that is kept for a step that waits.
+CREATE TABLE turns (
+  tenant_id text NOT NULL, target text NOT NULL, number bigint NOT NULL, step_id uuid NOT NULL, at timestamptz NOT NULL,
+  used boolean NOT NULL,
+  CONSTRAINT pk_turns PRIMARY KEY (tenant_id, target, number),
+  CONSTRAINT fk_turns_tenant_id_tenants FOREIGN KEY(tenant_id) REFERENCES tenants (tenant_id)
+);
+ALTER TABLE turns ENABLE ROW LEVEL SECURITY;
+ALTER TABLE turns FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON turns TO counterseal_engine USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE, DELETE ON turns TO counterseal_engine;

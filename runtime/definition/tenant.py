@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from connectors.frozen import SERVER_PATTERN
 from connectors.headers import problem_of
-from connectors.hosts import AllowedHost
+from connectors.hosts import RATE_MAX, RATED, AllowedHost
 from core.canonical import sha256_hex
 from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, InputError, Problem
@@ -43,6 +43,7 @@ def _split(text: str) -> str:
 _Address = Annotated[str, Field(pattern=r"^https?://[^\s/@?#]+(/[^\s?#]*)?$", max_length=500), AfterValidator(_split)]
 _Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^\S+( \S+)*$")]
 
+_Rated = Annotated[str, Field(pattern=RATED)]
 _Mailbox = Annotated[str, Field(pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+$", max_length=254)]
 
 
@@ -225,6 +226,9 @@ class TenantDocument(DocumentPart):
     webhooks: Annotated[dict[_Name, WebhookDocument], Field(max_length=100)] = Field(default_factory=dict)
     evidence: EvidenceDocument | None = None
     tell: TellDocument | None = None
+    rates: Annotated[dict[_Rated, Annotated[int, Field(ge=1, le=RATE_MAX)]], Field(max_length=200)] = Field(
+        default_factory=dict
+    )
 
     def secret(self, name: str) -> Secret:
         """The declaration of a secret. ``SecretError`` if there is none."""

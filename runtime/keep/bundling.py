@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -47,7 +46,7 @@ from runtime.keep.judged_by import judged_by
 from runtime.requests.views import folded
 from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.claims import COMPILING, aside
 from runtime.store.journal import Append
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
@@ -107,7 +106,7 @@ class Bundling(Struct, frozen=True):
         workflow, policies = await bundles.texts(connection, book, judged)
         if workflow.digest != book.row["workflow_digest"]:
             workflow = await self._text(connection, tenant, workflow.name, book.row["workflow_version"])
-        plain = await asyncio.to_thread(lambda: tuple(replace(one, plain=_plain(one)) for one in policies))
+        plain = await aside(COMPILING, lambda: tuple(replace(one, plain=_plain(one)) for one in policies), connection)
         editions = await self.definitions.editions(connection, book)
         named: list[Any] = [change.workflow for change in book.changes if isinstance(change, RunMigrated)]
         moved = [await self._text(connection, tenant, one["name"], one["version"]) for one in named]
@@ -131,7 +130,7 @@ class Bundling(Struct, frozen=True):
 
     async def _make(self, message: Message, content: BundleContent) -> Result:
         try:
-            made = await asyncio.to_thread(build_bundle, content, self.signer)
+            made = await aside(COMPILING, partial(build_bundle, content, self.signer))
         except _UNSIGNED as problem:
             return _refused(message, problem)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"

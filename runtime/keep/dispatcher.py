@@ -146,7 +146,8 @@ class Dispatcher(Struct):
                     return None
                 message = replace(message, until=until)
                 self._last = message.lane
-                return message, await self.handlers.get(message.kind, _unknown)(connection, message)
+                with structlog.contextvars.bound_contextvars(tenant=message.tenant_id):  # whose turn long work is
+                    return message, await self.handlers.get(message.kind, _unknown)(connection, message)
         except Exception as error:
             if message is None or (isinstance(error, asyncpg.PostgresError) and is_passing(error)):
                 raise

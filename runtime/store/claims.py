@@ -18,14 +18,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from datetime import timedelta
 from typing import TypeVar
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 import asyncpg
+import structlog
 from msgspec.msgpack import encode
 
 from core.db import Connection
+from core.turns import NOBODY, Turns
 from runtime.engine.model.rows import Claim
 from runtime.store.statements import statements
 
@@ -144,17 +148,35 @@ def weight_of(*values: object, heavy: bool) -> int:
 COMPILING = LONG + 1
 
 
+# Long work shares one interpreter with the loop: more threads would not end it earlier, only hold up everybody else and
+# keep more in memory. The second one is for other tenants than the first one's.
+THREADS = 2
+_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
+
+
 async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
-    """Work on this many lines, in a thread if they are many.
+    """Work on this many lines; in a thread if they are many, when it is the turn of the tenant that it is for.
 
     An open transaction of ``connection`` stays open meanwhile. A crash rolls it back, as ever.
     """
     if lines <= LONG:
         return work()
-    working = asyncio.ensure_future(asyncio.to_thread(work))
-    while True:
-        await asyncio.wait({working}, timeout=SAID_SECONDS)
-        if working.done():
-            return working.result()
-        if connection is not None and connection.is_in_transaction():
-            await connection.execute("SELECT 1")
+    working = asyncio.ensure_future(_threaded(work))
+    try:
+        while True:
+            await asyncio.wait({working}, timeout=SAID_SECONDS)
+            if working.done():
+                return working.result()
+            if connection is not None and connection.is_in_transaction():
+                await connection.execute("SELECT 1")
+    finally:
+        working.cancel()  # nobody waits for it any more
+
+
+async def _threaded(work: Callable[[], Answer]) -> Answer:
+    loop, tenant = asyncio.get_running_loop(), structlog.contextvars.get_contextvars().get("tenant", NOBODY)
+    turns = _TURNS.setdefault(loop, Turns(THREADS, of_one=1))
+    await turns.take(tenant)
+    done = loop.run_in_executor(None, copy_context().run, work)
+    done.add_done_callback(lambda _: turns.give(tenant))  # a thread ends with its work, whoever waits for it
+    return await asyncio.shield(done)

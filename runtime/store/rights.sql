@@ -17,7 +17,7 @@ GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, vir
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, schedules, votes, waits, workspaces TO
   counterseal_engine;
 GRANT SELECT, DELETE ON searched TO counterseal_engine;
-GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;
+GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals, turns TO counterseal_engine;
 GRANT UPDATE (starts_left, starts_left_at) ON caps TO counterseal_engine;
 GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger_type, trigger_ref, reference,
   requested_by, status, version, superstep, executing, width, writes, gate, extensions, audit_count, audit_head,

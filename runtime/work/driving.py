@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from math import ceil
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -33,18 +34,19 @@ from runtime.engine.book.instructions import (
     ReadChat,
     Resolve,
     StartRun,
+    TakeTurn,
     known_of,
 )
 from runtime.engine.life import records, waits
 from runtime.engine.life.doubt import SEND_WITHIN, inquired
 from runtime.engine.life.outcome import unsent
-from runtime.engine.life.preflight import put_off
+from runtime.engine.life.preflight import await_turn, put_off
 from runtime.engine.life.proposal import Leased
 from runtime.engine.life.step import begin, settle
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.rows import Claim, StepRow
 from runtime.engine.model.states import EffectState, StepState
-from runtime.store import claims, effects
+from runtime.store import claims, effects, turns
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
 from runtime.work.holding import Tools, claim_of, read_claimed
@@ -180,6 +182,24 @@ class Drive:
         except asyncpg.UniqueViolationError:
             return await self._holding.commit(anew)
 
+    async def _take_turn(self, work: TakeTurn) -> Next:
+        """Take the step's turn at a target with a rate. After a crash nobody uses it, and nothing was sent."""
+        hold = self._holding.now()
+        async with self._tools.database.connection() as connection:
+            delay = await turns.take(connection, hold.view.tenant_id, *work.pace, hold.step.step_id)
+
+        if delay > 0:
+            facts = {"run": str(hold.view.run_id), "step": hold.step.key, "seconds": ceil(delay)}
+            log.info("step waits for the rate of its target", **work.pace._asdict(), **facts)
+
+        def proceed(leased: Leased) -> Next:
+            if delay <= 0:
+                return begin(leased.knowing(replace(work.known, turn=True)))
+            await_turn(leased.transition, leased.step, work.pace, delay)
+            return Over()
+
+        return await self._or_anew(proceed)
+
     async def _look_up(self, work: LookUp) -> Next:
         hold, graphs = self._holding.now(), self._tools.definitions.graphs
         for _ in range(CONFLICTS_MAX):
@@ -273,6 +293,7 @@ class Drive:
         return await self._holding.commit(answered)
 
     _CARRY_OUT: ClassVar[Mapping[type[Next], Callable[[Drive, Any], Awaitable[Next]]]] = {
+        TakeTurn: _take_turn,
         ReadBefore: _read_before,
         LookUp: _look_up,
         ReadChat: _read_chat,

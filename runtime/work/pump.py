@@ -173,7 +173,8 @@ class Pump:
         began = Lease.now()
         deps = self._deps
         place = (met.view, met.workflow.graph)
-        transition = Transition(*place, lease=deps.lease, systems=met.connectors.targets, ready=met.connectors.ready)
+        ours, lease = met.connectors, deps.lease
+        transition = Transition(*place, lease=lease, systems=ours.targets, ready=ours.ready, pace=ours.pace)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)

@@ -159,11 +159,11 @@ class FaultyDatabase(Database):
         return ["lost", "torn", "landed"][int(chance * 3)] if chance < 1 else ""
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self, tenant: str = "") -> AsyncIterator[Connection]:
         fate = self._dies()
         if fate == "lost":
             raise Killed
-        async with super().connection() as connection:
+        async with super().connection(tenant) as connection:
             yield connection
         if fate:
             raise Killed

@@ -280,10 +280,10 @@ class Mortal(Database):
     dead = False
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
+    async def connection(self, tenant: str = "") -> AsyncIterator[Connection]:
         if self.dead:
             raise asyncio.CancelledError
-        async with super().connection() as connection:
+        async with super().connection(tenant) as connection:
             yield connection
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import asyncpg
@@ -59,3 +60,14 @@ async def test_a_connection_whose_maker_is_cancelled_is_closed(
         await Database(database_url, ENGINE_ROLE).connect()
     (connection,) = made
     assert connection.is_closed()
+
+
+async def test_one_tenant_leaves_connections_to_others(database_url: str) -> None:
+    async with Database(database_url, ENGINE_ROLE, connections=4) as database, AsyncExitStack() as held:
+        for _ in range(3):
+            await held.enter_async_context(database.transaction("loud"))
+        more = asyncio.create_task(held.enter_async_context(database.transaction("loud")))
+        async with database.transaction("quiet") as connection:
+            assert await connection.fetchval("SELECT 1") == 1
+        assert not more.done(), "three of four are the share of one tenant"
+        more.cancel()

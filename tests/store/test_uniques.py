@@ -69,6 +69,7 @@ UNIQUE = {
     "pk_tokens": "token_hash",
     "uq_triggered_waiting": "tenant_id, workflow, reference",
     "pk_triggered": "tenant_id, workflow, trigger_ref",
+    "pk_turns": "tenant_id, target, number",
     "pk_unavailable": "tenant_id, place",
     "pk_votes": "approval_id, person_id",
     "pk_waits": "wait_id",

@@ -44,6 +44,7 @@ ROWS = {
     " notification_id, outcome) VALUES ($1, 'w', $2::uuid::text, $2::uuid::text, 'w', 's', 'n', 'waiting')",
     "schedules": "INSERT INTO schedules (tenant_id, workflow, version, schedule, upto)"
     " VALUES ($1, $2::uuid::text, 1, '{}', now())",
+    "turns": "INSERT INTO turns (tenant_id, target, number, step_id, at, used) VALUES ($1, 't', 1, $2, now(), true)",
     "families": "INSERT INTO families (root_run_id, tenant_id, writes, refused, asked) VALUES ($2, $1, 0, 0, 0)",
     "refusals": "INSERT INTO refusals (tenant_id, key, approval_id, run_id, groups, askers, by, reason, until)"
     " VALUES ($1, 'k', $2, $2, '{}', '{}', 'p', '', now())",

@@ -207,6 +207,15 @@ class Trouble:
         """The time of all windows of triggers is over."""
         return await self._do("UPDATE triggered SET due_at = now() WHERE outcome = 'waiting'")
 
+    async def let_turns_pass(self, by: timedelta) -> int:
+        """Time passes for the turns at targets with a rate."""
+        return await self._do("UPDATE turns SET at = at - $1::interval", by)
+
+    async def turns_used(self) -> int:
+        """The number of calls that were let out in the last minute at targets with a rate."""
+        lately = "at > clock_timestamp() - interval '1 minute'"
+        return await self._do(f"UPDATE turns SET used = used WHERE used AND {lately}")
+
     async def make_waits_due_first(self, run: UUID) -> int:
         """The time of every wait has come, and that of this run's a second earlier."""
         return await self._do(

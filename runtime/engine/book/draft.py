@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from approvals.content import CardState
-from connectors.port import Refused
+from connectors.port import Pace, Refused
 from core.canonical import JsonObject, derived_id, digest
 from evidence.chain import Actor, EventType, seal
 from runtime.engine.book import ends, failures, notices, refusals, shared_effects
@@ -149,6 +149,14 @@ def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | No
     return None
 
 
+Paces: TypeAlias = Callable[[str, JsonObject], Pace | None]
+
+
+def _unbounded(connector: str, inputs: JsonObject) -> Pace | None:
+    """Bound nothing: no connector is known here."""
+    return None
+
+
 def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
     """Everything that an expression of the step with this key sees in a run. The key "" is for the run's result."""
     found = variables(graph, run.state, constants, key)
@@ -164,6 +172,7 @@ class Draft:
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
     ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
     ``ready`` says why the settings of this process rule a call out (``connectors.port.Connectors.ready``).
+    ``pace`` tells the rate of a call's target.
     """
 
     def __init__(
@@ -174,11 +183,13 @@ class Draft:
         lease: timedelta = timedelta(seconds=30),
         systems: Mapping[str, str] = MappingProxyType({}),
         ready: Ready = _unknown,
+        pace: Paces = _unbounded,
     ) -> None:
         self.view = view
         self.graph = graph
         self.systems = systems
         self.ready = ready
+        self.pace = pace
         self.run = view.run.copy()
         self.rows = Commit(
             run_id=view.run_id,

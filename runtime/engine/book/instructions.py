@@ -14,7 +14,7 @@ from approvals.model import ApprovalKind, ApprovalStatus, Choice, Vote, VoteChan
 from approvals.quorum import counted_again
 from approvals.tally import carried, resolved
 from connectors.operation import Operation
-from connectors.port import Before, Call, Done
+from connectors.port import Before, Call, Done, Pace
 from core.canonical import Json, JsonObject
 from core.identity import Contributor, Directory
 from core.terms import Grant, GroupQuorum, Terms
@@ -95,7 +95,8 @@ class Known(Struct, frozen=True):
     given. ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none;
     ``shared`` is then the effect as the books tell it, which may be another step's.
     ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
-    ``chat`` is what a model was shown before a turn; None before it was read.
+    ``chat`` is what a model was shown before a turn; None before it was read. ``turn`` says that the step has its turn
+    at a target with a rate.
     """
 
     receipt: ReceiptRow | None = None
@@ -106,6 +107,15 @@ class Known(Struct, frozen=True):
     shared: Shared | None = None
     slack: Mapping[str, frozenset[str]] | None = None
     chat: Chat | None = None
+    turn: bool = False
+
+
+class TakeTurn(Struct, frozen=True):
+    """Take a turn at a target with a rate, then begin again; or let the step wait for its turn."""
+
+    step: StepRow
+    pace: Pace
+    known: Known
 
 
 class ReadBefore(Struct, frozen=True):
@@ -212,7 +222,7 @@ class Unfit(Struct, frozen=True):
     problem: str
 
 
-Next: TypeAlias = ReadBefore | LookUp | ReadChat | Resolve | Perform | Inquire | StartRun | Over
+Next: TypeAlias = TakeTurn | ReadBefore | LookUp | ReadChat | Resolve | Perform | Inquire | StartRun | Over
 Nonce: TypeAlias = Callable[[], str]
 
 

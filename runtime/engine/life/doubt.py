@@ -35,6 +35,7 @@ from runtime.engine.life.closing import TOLD
 from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.life.pausing import asked_about, stopped
+from runtime.engine.life.preflight import turn_first
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.records import read_by
 from runtime.engine.life.transition import GIVEN_UP, Transition, finish
@@ -272,6 +273,8 @@ def _again(p: Proposal, receipt: ReceiptRow, found: Found, *, absent: bool = Fal
     dedupes = p.operation.in_doubt is InDoubtRule.IDEMPOTENT
     if not dedupes and put_off(transition, p.step, p.operation, receipt, how):
         return Over()
+    if (turn := turn_first(p, call_of(p.operation, receipt).input)) is not None:
+        return turn
     _consume(p)
     if absent and p.step.attempt >= p.operation.retry.attempts:
         void(p)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
+from math import ceil
 
 from approvals.electorate import slack_groups, unanswerable
 from connectors.operation import Operation
+from connectors.port import Pace
 from core.canonical import JsonObject, clean
 from core.terms import Terms
 from runtime.engine.book import contributors
-from runtime.engine.book.instructions import Known, Next, Over, Resolve
+from runtime.engine.book.instructions import Known, Next, Over, Resolve, TakeTurn
+from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.events import PreflightFailed
@@ -26,6 +29,8 @@ NOBODY = "nobody_may_decide"
 # The trigger of runs of Counterseal's own workflows, and the message that tells what became of such a run's proposal.
 OWN_TRIGGER = "counterseal"
 PROPOSAL = "proposal"
+# The code of a step that waits because of the rate of its target.
+RATE = "rate"
 # While Slack cannot say who is in a group, it is asked again after so long.
 AGAIN_AFTER = timedelta(minutes=1)
 
@@ -70,6 +75,19 @@ def put_off(transition: Transition, step: StepRow) -> None:
     transition.retry_later(
         step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, "slack_away", words).to_json(), attempted=False
     )
+
+
+def turn_first(p: Proposal, inputs: JsonObject) -> TakeTurn | None:
+    """The turn to be taken before this call, if its target has a rate. It is one for a call and the reads for it."""
+    pace = None if p.known.turn else p.transition.pace(p.operation.connector, inputs)
+    return None if pace is None else TakeTurn(p.step, pace, p.known)
+
+
+def await_turn(transition: Transition, step: StepRow, pace: Pace, delay: float) -> None:
+    """Let the step wait for its turn: nothing was sent, and no attempt is used up. A crash before leaves the lease."""
+    words = f"{pace.target} takes at most {pace.calls} calls a minute (`rates`); this step waits for its turn."
+    error = StepError(ErrorClass.TRANSPORT, RATE, words)
+    transition.retry_later(step, timedelta(seconds=ceil(delay)), error.to_json(), attempted=False)
 
 
 def callable_now(transition: Transition, step: StepRow, operation: Operation, inputs: JsonObject) -> bool:

@@ -12,14 +12,17 @@ from connectors.operation import Kind
 from connectors.port import Call, Done, InDoubt, NotSent, Outcome, Parked, Refused
 from core.action import Action
 from core.errors import CountersealError, InputError
+from policy.evaluate import Decision
 from policy.model import Ruling
 from runtime.engine.book.instructions import LookUp, Next, Nonce, Over, Perform, ReadBefore, Unfit
 from runtime.engine.life import agent_turns, approved, ask, facts, grants, outcome, permits, reversal, waits
+from runtime.engine.life.approved import Bound
 from runtime.engine.life.asking import ask_approval
 from runtime.engine.life.doubt import resolve
 from runtime.engine.life.intend import Authority, denied, intend, judge, record_decision, unneeded
 from runtime.engine.life.outside import expect_no_more
 from runtime.engine.life.pausing import stopped
+from runtime.engine.life.preflight import turn_first
 from runtime.engine.life.proposal import Leased, Proposal
 from runtime.engine.life.sharing import is_done, recall, share
 from runtime.engine.life.transition import Transition, fail_expression
@@ -89,6 +92,8 @@ def _propose(p: Proposal) -> Next:
         # Another run or step may have performed this effect since we last looked.
         return LookUp(p.step, proposed.key, p.known, proposed.earlier)
     if p.operation.diff is not None and p.known.before is None:
+        if (turn := turn_first(p, proposed.action.input)) is not None:
+            return turn
         return ReadBefore(p.step, p.operation, call, p.known)
     try:
         return _decide(p, proposed.action, proposed.key)
@@ -109,6 +114,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return Over()
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = approved.bound_by(p, action, decision)
+    if (turn := _turn(p, action, decision, bound)) is not None:
+        return turn
     decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)
     given = p.known.given
     approval = None if given is None and p.known.receipt is None else approved.matching(p, bound.digest)
@@ -134,6 +141,15 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
     authority = Authority(bound, decision_id, approval, terms, decision.in_doubt, version, grant)
     made = intend(p, action, key, authority)
     return permits.handed_out(p, made) if gate else made
+
+
+def _turn(p: Proposal, action: Action, decision: Decision, bound: Bound) -> Next | None:
+    """The turn at a target with a rate, if the action would go out now: nothing is recorded or used up before it."""
+    turn = turn_first(p, action.input)
+    if turn is None or decision.outcome is Ruling.DENY:
+        return None
+    asks = decision.outcome is Ruling.NEEDS_APPROVAL and approved.matching(p, bound.digest) is None
+    return None if asks and grants.covering(p, action, decision) is None else turn
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

@@ -1,0 +1,78 @@
+"""A few places for the work of all tenants; whoever waits for one comes by the turns of tenants (promise 9).
+
+First come, first served lets the tenant that asks a thousand times hold up whoever asks once. Here a free place goes
+to the tenant that holds fewest, and among equals to the one whose turn was longest ago. No tenant holds more than its
+share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+# The installation's own work, which is no tenant's: it has no share that it could use up.
+NOBODY = ""
+
+
+class Turns:
+    """Gives ``places`` to all, of which one tenant holds at most ``of_one``. All calls come from one loop."""
+
+    def __init__(self, places: int, of_one: int | None = None) -> None:
+        self._free = places
+        self._of_one = places if of_one is None else of_one
+        self._held: dict[str, int] = {}
+        # Tenants in the order of their turns. None of them could take a place that is free now.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+
+    async def take(self, tenant: str) -> None:
+        """Wait for a place. Whoever is canceled meanwhile has none."""
+        if self._free and self._has_share(tenant):
+            self._give_to(tenant)
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(tenant, deque()).append(place)
+        try:
+            await place
+        except BaseException:
+            if place.done() and not place.cancelled():
+                self.give(tenant)  # it came at this very moment
+            raise
+
+    def give(self, tenant: str) -> None:
+        """Give a place back, and hand on whatever is free."""
+        self._free += 1
+        self._held[tenant] -= 1
+        if not self._held[tenant]:
+            del self._held[tenant]
+        if tenant in self._waiting:
+            self._waiting[tenant] = self._waiting.pop(tenant)  # it had its turn just now
+        while self._free and (next_ := self._next()) is not None:
+            waiting = self._waiting.pop(next_)
+            place = waiting.popleft()
+            if waiting:
+                self._waiting[next_] = waiting  # behind the others
+            if not place.done():
+                self._give_to(next_)
+                place.set_result(None)
+
+    @asynccontextmanager
+    async def place(self, tenant: str) -> AsyncIterator[None]:
+        """A place for as long as the block runs."""
+        await self.take(tenant)
+        try:
+            yield
+        finally:
+            self.give(tenant)
+
+    def _next(self) -> str | None:
+        served = (tenant for tenant in self._waiting if self._has_share(tenant))
+        return min(served, key=lambda tenant: self._held.get(tenant, 0), default=None)
+
+    def _has_share(self, tenant: str) -> bool:
+        return tenant == NOBODY or self._held.get(tenant, 0) < self._of_one
+
+    def _give_to(self, tenant: str) -> None:
+        self._free -= 1
+        self._held[tenant] = self._held.get(tenant, 0) + 1
