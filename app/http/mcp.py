@@ -40,7 +40,10 @@ async def mcp(request: Request, who: Agent, faces: FacesDep) -> Response:
     Errors of the protocol are JSON-RPC errors. What is refused before it is a problem, like anywhere else.
     """
     _check_origin(request)
-    body = await parse_aside(await request.body())
+    try:
+        body = await parse_aside(await request.body())
+    except InputError as error:  # an empty body, which nobody has checked before
+        return _json(*_unreadable(error))
     headers: dict[str, list[str]] = defaultdict(list)
     for name, value in request.headers.items():
         headers[name].append(value)
@@ -68,6 +71,10 @@ def _check_origin(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
         raise AuthorizationError("A page of another site may not send this.", remedy="Send no Origin.")
+
+
+def _unreadable(error: InputError) -> tuple[JsonObject, int]:
+    return wire.error(None, wire.Refused(wire.Code.PARSE, str(error))), 400
 
 
 def _json(told: JsonObject, status: int = 200) -> Response:
@@ -110,5 +117,4 @@ class Unreadable:
         except InputError as error:
             if scope["path"] != PATH:
                 raise
-            refused = wire.Refused(wire.Code.PARSE, str(error))
-            await _json(wire.error(None, refused), 400)(scope, receive, send)
+            await _json(*_unreadable(error))(scope, receive, send)
