@@ -28,12 +28,20 @@ NEWS_SECONDS = 10.0
 _EVENTS = "text/event-stream"
 _STREAM_HEADERS = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 # The body is described by the protocol, of which there are several revisions, and not by a schema of ours.
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+_MESSAGE: dict[str, Any] = {"schema": {"type": "object"}}
+_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/json": _MESSAGE}}}
+_ANSWERS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The answer, or news and then the answer",
+        "content": {"application/json": _MESSAGE, _EVENTS: {}},
+    },
+    202: {"description": "A notification, which changes nothing"},
 }
 
 
-@router.post(PATH, response_class=Response, summary="The Model Context Protocol", openapi_extra=_BODY)
+@router.post(
+    PATH, response_class=Response, summary="Ask by the Model Context Protocol", openapi_extra=_BODY, responses=_ANSWERS
+)
 async def mcp(request: Request, who: Agent, faces: FacesDep) -> Response:
     """Takes one JSON-RPC message of the Model Context Protocol: the operations are tools, and each call is an action.
 
