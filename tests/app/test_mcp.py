@@ -34,7 +34,7 @@ class Client:
 
     def __init__(self, http: httpx.AsyncClient, version: str = MODERN, *, tasks: bool = False, **said: Any) -> None:
         self.http, self.version, self.said = http, version, said
-        self.capabilities = {"extensions": {TASKS: {}}} if tasks else {}
+        self.capabilities: dict[str, Any] = {"extensions": {TASKS: {}}} if tasks else {}
 
     def message(self, method: str, **params: Any) -> tuple[dict[str, Any], dict[str, str]]:
         headers = {"MCP-Protocol-Version": self.version, "Accept": "application/json, text/event-stream"}
