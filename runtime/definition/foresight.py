@@ -42,7 +42,7 @@ def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]
 
 
 def foresee_call(policies: PolicySet, operation: Operation, account: str) -> Foreseen:
-    """What policies make of each action that the agent of this service account may ask for."""
+    """The verdict on each action that the agent of this service account may ask for."""
     facts = {
         **_of_operation(operation),
         "step.origin": AGENT,
