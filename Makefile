@@ -18,7 +18,7 @@ PIN = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes 
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test check golden screenshots faults mutants covered bench dojo chaos docs requirements pin sbom clean
+.PHONY: help demo up test mcpclients check golden screenshots faults mutants covered bench dojo chaos docs requirements pin sbom clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,16 @@ up: $(RUNTIME) ## Run everything in one process
 
 test: $(DEV) ## Run all tests (ONLY=tests/kernel: these; DEEP=1: longer random and crash searches)
 	@$(if $(call on,$(DEEP)),COUNTERSEAL_DEEP=1) $(BIN)/pytest --numprocesses logical --dist worksteal $(ONLY)
+
+MCP := build/mcp-clients
+
+mcpclients: $(DEV) ## Install the MCP clients of others, and drive the server with them (needs a network and npm)
+	@for client in "official mcp==2.3.0" "fast fastmcp-tasks==4.1.4 fastmcp==4.1.4" "strands strands-agents==1.62.0"; do \
+	  set -- $$client; place=$(MCP)/$$1; shift; \
+	  test -x $$place/bin/python || $(BIN)/python -m venv $$place; $$place/bin/python -m pip install --quiet "$$@" || exit 1; \
+	done
+	@mkdir -p $(MCP)/node && npm install --silent --prefix $(MCP)/node @modelcontextprotocol/sdk@1.32.2
+	@COUNTERSEAL_MCP_CLIENTS=$(CURDIR)/$(MCP) $(BIN)/pytest tests/app/test_mcp_clients.py
 
 golden: $(DEV) ## Write the golden files of the public contracts anew; read their difference before you commit it
 	@COUNTERSEAL_WRITE_GOLDEN=1 $(BIN)/pytest -m golden

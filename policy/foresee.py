@@ -68,13 +68,12 @@ class Foreseen(Struct, frozen=True):
 
 def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[str, object]) -> Foreseen:
     """Foresee the outcome of the operation in this workflow. ``fixed`` are facts that hold in all of its runs."""
-    applying = policies.applying(workflow, operation)
-    if applying.broken or applying.unknown or not applying.policies:
+    applying = policies.rules_for(workflow, operation)
+    if applying is None:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), ())
     rules = [
         (named.id, named.rule.outcome, operation in named.rule.operations, _certain(condition, fixed))
-        for named in sorted((one for group, _ in applying.groups for one in group), key=lambda one: one.place)
-        if (condition := named.rule.condition_for(operation)) is not None
+        for named, condition in applying
     ]
     rules = [rule for rule in rules if rule[3] is not False]
     either = _weakest(rules)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
@@ -91,25 +91,29 @@ class PolicySet:
         named = (one for one in self.policies if any(glob.matches(operation) for glob in one.before_gates))
         return tuple(one.named for one in named if one.scope.covers(workflow, operation))
 
+    def rules_for(self, workflow: str, operation: str) -> list[tuple[Named, Expression]] | None:
+        """The rules for an operation in a workflow, each with its condition; None if it is denied whatever they say."""
+        applies = self._covering(workflow, operation)
+        broken = any(one.scope.covers(workflow, operation) for one in self.broken)
+        if not applies or broken or any(operation not in one.operations for one in applies):
+            return None
+        return [*_rules_of(applies, operation)]
+
+    def _covering(self, workflow: str, operation: str) -> list[Policy]:
+        return [one for one in self.policies if one.scope.covers(workflow, operation)]
+
     def _applying(self, workflow: str, operation: str) -> Applying:
-        applies = [one for one in self.policies if one.scope.covers(workflow, operation)]
-        several = len(applies) > 1
+        applies = self._covering(workflow, operation)
         groups: list[tuple[dict[str, str], list[tuple[Named, Expression]]]] = []
-        for at, policy in enumerate(applies):
-            for rule in policy.rules:
-                condition = rule.condition_for(operation)
-                if condition is None:
-                    continue
-                name = f"{policy.name}/{rule.id}" if several else rule.id
-                named = Named(name, (at, rule.position), rule, policy.named)
-                reads = {fact: condition.environment.variables[fact] for fact in condition.references}
-                for types, group in groups:
-                    if all(types.get(fact, kind) == kind for fact, kind in reads.items()):
-                        types.update(reads)
-                        group.append((named, condition))
-                        break
-                else:
-                    groups.append((reads, [(named, condition)]))
+        for named, condition in _rules_of(applies, operation):
+            reads = {fact: condition.environment.variables[fact] for fact in condition.references}
+            for types, group in groups:
+                if all(types.get(fact, kind) == kind for fact, kind in reads.items()):
+                    types.update(reads)
+                    group.append((named, condition))
+                    break
+            else:
+                groups.append((reads, [(named, condition)]))
         references = {fact for types, _ in groups for fact in types}
         references |= {fact for _, group in groups for named, _ in group for fact in named.rule.document.names_people}
         broken = tuple(one for one in self.broken if one.scope.covers(workflow, operation))
@@ -127,6 +131,15 @@ class PolicySet:
             any(map(is_traced, references)),
             SAME in references,
         )
+
+
+def _rules_of(applies: Sequence[Policy], operation: str) -> Iterator[tuple[Named, Expression]]:
+    """The rules of these policies for an operation, in order, each with its condition."""
+    for at, policy in enumerate(applies):
+        for rule in policy.rules:
+            if (condition := rule.condition_for(operation)) is not None:
+                name = f"{policy.name}/{rule.id}" if len(applies) > 1 else rule.id
+                yield Named(name, (at, rule.position), rule, policy.named), condition
 
 
 NO_POLICIES = PolicySet()

@@ -24,6 +24,7 @@ from app.http import (
     denials,
     events,
     grants,
+    mcp,
     operations,
     pauses,
     people,
@@ -49,7 +50,7 @@ from runtime.store import queue_reads, read_models, replication
 router = APIRouter(tags=["system"])
 ROUTERS = (
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
-    *(actions.router, permits.router, grants.router),
+    *(actions.router, permits.router, mcp.router, grants.router),
     *(receipts.router, auditing.router, people.router),
     *(
         definitions.router,
@@ -116,6 +117,7 @@ def create_app(faces: Faces) -> FastAPI:
     # The middleware that is added last is the outermost.
     application.add_middleware(Told, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
+    application.add_middleware(mcp.Unreadable)
     application.add_middleware(Counted, faces=faces)
     application.add_middleware(Bearer, database=faces.database)
     application.add_middleware(Console, faces=faces)

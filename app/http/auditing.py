@@ -8,10 +8,10 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 from msgspec import structs
-from pydantic import AwareDatetime, BaseModel
+from pydantic import BaseModel
 
 from app.http import models
-from app.http.dependencies import Auditor, FacesDep, Paged, encode_cursor
+from app.http.dependencies import Auditor, FacesDep, Moment, Paged, encode_cursor
 from runtime.requests import auditing, past, searching
 from runtime.requests.auditing import Wanted
 from runtime.requests.past import PastDirectory
@@ -59,8 +59,8 @@ async def tenant_events(
     paging: Paged,
     kind: Annotated[str | None, Query(alias="type", max_length=200, pattern=models.PRINTABLE)] = None,
     person: Text | None = None,
-    since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
     run: UUID | None = None,
 ) -> dict[str, Any]:
     """Lists what belongs to no run: publications, pauses, tokens, refused requests, erasures, reads of evidence.
@@ -103,7 +103,7 @@ class DirectoryOut(BaseModel):
 async def directory(
     who: Auditor,
     faces: FacesDep,
-    at: AwareDatetime | None = None,
+    at: Moment | None = None,
     digest: Annotated[str | None, Query(min_length=12, max_length=64, pattern="^[0-9a-f]+$")] = None,
 ) -> PastDirectory:
     """Shows who was in which group, since when, and by whose publication. Without a moment or a digest: now.
@@ -122,7 +122,7 @@ class PoliciesInForce(BaseModel):
 
 
 @router.get("/policies/in-force", response_model=PoliciesInForce, summary="The policies in force at a moment")
-async def in_force(who: Auditor, faces: FacesDep, at: AwareDatetime | None = None) -> dict[str, Any]:
+async def in_force(who: Auditor, faces: FacesDep, at: Moment | None = None) -> dict[str, Any]:
     """Shows which version of each policy was in force, since when, by whose proposal and agreement; now without `at`.
 
     The tenant's stream is verified for each answer: 409 if it is broken.
@@ -153,8 +153,8 @@ async def find(
     rule: Text | None = None,
     reference: Text | None = None,
     workflow: Text | None = None,
-    since: AwareDatetime | None = None,
-    until: AwareDatetime | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
 ) -> dict[str, Any]:
     """Finds runs, newest first; each parameter narrows the answer.
 

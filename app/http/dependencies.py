@@ -26,12 +26,16 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
-# Types of a cursor's values, with bounds. Times at the ends of the calendar cannot be converted to UTC.
+# A time, not at the ends of the calendar: those cannot be converted to UTC.
+Moment: TypeAlias = Annotated[
+    AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))
+]
+# Types of a cursor's values, with bounds.
 _KINDS: Mapping[type, Any] = {
     UUID: UUID,
     str: str,
     int: Annotated[int, Field(gt=-(2**31), lt=2**31)],
-    datetime: Annotated[AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))],
+    datetime: Moment,
 }
 
 

@@ -99,10 +99,13 @@ class Definitions:
         # statement that opens the next run checks if it still means that.
         self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
 
-    async def published(self, connection: Connection, tenant: str) -> Catalog:
-        """The operations that the tenant's documents are compiled against now: packaged ones, and published ones."""
+    async def published(self, connection: Connection, tenant: str, names: Sequence[str] | None = None) -> Catalog:
+        """The operations that the tenant's documents are compiled against now: packaged ones, and published ones.
+
+        With ``names`` only these of the published ones are read.
+        """
         found, broken = dict[str, Operation](), dict[str, str]()
-        for stored in await operations.newest(connection, tenant):
+        for stored in await operations.newest(connection, tenant, names):
             if stored.name in self.catalog.packaged:
                 continue  # a later release has made the name its own
             try:
@@ -241,18 +244,23 @@ class Definitions:
             return self._directories.put(tenant, await tenants.directory(connection, tenant))
 
     async def policies(
-        self, connection: Connection, tenant: str, digests: Sequence[str], workflow: Workflow | None = None
+        self,
+        connection: Connection,
+        tenant: str,
+        digests: Sequence[str],
+        workflow: Workflow | None = None,
+        now: Catalog | None = None,
     ) -> PolicySet:
         """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed).
 
         With ``workflow`` they are compiled for its runs: against the declarations that were frozen with it and with
-        each policy, whatever was published since.
+        each policy, whatever was published since. Otherwise for what is declared ``now``: all that is, if it is not
+        given.
         """
         if not digests:
             return NO_POLICIES
-        now: Catalog | None = None
         if workflow is None:
-            now = await self.published(connection, tenant)
+            now = now or await self.published(connection, tenant)
             key: _SetKey = (now.digests, tuple(digests))
         else:
             key = (workflow.definition_digest, tuple(digests))

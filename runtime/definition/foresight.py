@@ -11,6 +11,7 @@ from core.canonical import JsonObject
 from policy.facts import AGENT, PUBLISHED
 from policy.foresee import Foreseen, foresee
 from policy.sets import PolicySet
+from runtime.definition.reserved import ACTION
 from runtime.engine.model.agent_node import AgentNode
 from runtime.engine.model.graph import Node, OperationNode, Scope, scopes_of
 from runtime.engine.model.workflow import Workflow
@@ -40,6 +41,25 @@ def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]
     ]
 
 
+def foresee_call(policies: PolicySet, operation: Operation, account: str) -> Foreseen:
+    """The verdict on each action that the agent of this service account may ask for."""
+    facts = {
+        **_of_operation(operation),
+        "step.origin": AGENT,
+        "agent.id": account,
+    }
+    return foresee(policies, ACTION, operation.name, facts)
+
+
+def _of_operation(operation: Operation) -> dict[str, object]:
+    return {
+        "action.operation": operation.name,
+        "action.connector": operation.connector,
+        "action.risk": str(operation.risk),
+        "action.side_effects": str(operation.side_effects),
+    }
+
+
 def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[str, str, dict[str, object]]]:
     """Each part of a node that is judged: the name of a step, its operation, and the facts that are known of it."""
     if isinstance(node, OperationNode):
@@ -57,10 +77,7 @@ def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[s
 def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> dict[str, object]:
     """The facts that are the same in every run of this step. ``step`` is None in a loop: the key differs each time."""
     facts: dict[str, object] = {
-        "action.operation": operation.name,
-        "action.connector": operation.connector,
-        "action.risk": str(operation.risk),
-        "action.side_effects": str(operation.side_effects),
+        **_of_operation(operation),
         "run.workflow": workflow.name,
         "run.version": workflow.version,
         "step.origin": PUBLISHED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from runtime.store.statements import statements
 
 _SQL = statements("operations")
 _NEWEST = _SQL["newest"]
+_NAMES = _SQL["names"]
 _LISTED = _SQL["listed"]
 _PUBLISH = _SQL["publish"]
 
@@ -29,9 +31,14 @@ class StoredOperation(Struct, frozen=True):
     published_at: datetime
 
 
-async def newest(connection: Connection, tenant: str) -> list[StoredOperation]:
-    """The declarations in use: the newest version of each name."""
-    return [StoredOperation(*row.values()) for row in await connection.fetch(_NEWEST, tenant)]
+async def newest(connection: Connection, tenant: str, names: Sequence[str] | None = None) -> list[StoredOperation]:
+    """The declarations in use: the newest version of each name, or of each of these."""
+    return [StoredOperation(*row.values()) for row in await connection.fetch(_NEWEST, tenant, names)]
+
+
+async def names(connection: Connection, tenant: str) -> list[str]:
+    """The names of all that is declared, sorted."""
+    return [row["name"] for row in await connection.fetch(_NAMES, tenant)]
 
 
 async def listed(connection: Connection, tenant: str, name: str | None = None) -> list[StoredOperation]:

@@ -244,6 +244,21 @@ class Trouble:
         await self._do(f"UPDATE approvals SET {earlier.format('expires_at')} WHERE status = 'requested'", by)
         return await self._do(f"UPDATE waits SET {earlier.format('due_at')} WHERE status = 'waiting'", by)
 
+    async def declare(self, like: str, name: str, count: int) -> int:
+        """So many declarations like one that there is, under names with their numbers in the place of ``{n}``."""
+        return await self._do(
+            """
+            INSERT INTO operations (tenant_id, name, version, digest, source, published_by)
+            SELECT tenant_id, named, 1, encode(sha256(convert_to(text, 'UTF8')), 'hex'), text, published_by
+            FROM operations, generate_series(0, $3 - 1) AS number, replace($2, '{n}', number::text) AS named,
+              replace(source, format('"name":"%s"', $1::text), format('"name":"%s"', named)) AS text
+            WHERE name = $1
+            """,
+            like,
+            name,
+            count,
+        )
+
     # -- messages -----------------------------------------------------------------------------------------------------
 
     async def retry_messages_now(self, *kinds: str, tenant: str | None = None) -> int:
