@@ -20,6 +20,7 @@ from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
 from evidence.container import stated
 from evidence.receipts import ReceiptStatus
+from runtime.engine.life.forking import Preview
 from runtime.engine.model.states import RunState
 from runtime.requests.signaling import SignalAnswer, SignalCode
 from runtime.requests.views import Seen
@@ -87,6 +88,13 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
     """The business state of a run at its last checkpoint, and the number of failures that branches have handled."""
     handled = seen.handled if row["status"] == RunState.SUCCEEDED else 0
     return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
+
+
+def told_fork(found: Preview) -> dict[str, Any]:
+    """What a fork takes over, and what it may do again."""
+    parts = {"done": found.done, "again": found.again}
+    listed = {name: [{"step": step, "operation": what} for step, what in part] for name, part in parts.items()}
+    return {"line": found.line, "checkpoint": found.checkpoint, **listed}
 
 
 async def effects_of(faces: Faces, tenant: str, run_id: UUID) -> list[dict[str, Any]] | None:

@@ -24,6 +24,7 @@ class EventType(StrEnum):
     RUN_REFERENCE_SET = "run.reference_set"
     RUN_EXTENDED = "run.extended"
     RUN_MIGRATED = "run.migrated"
+    RUN_FORKED = "run.forked"
     RUN_CONTINUED = "run.continued"
     RUN_CANCELED = "run.canceled"
     RUN_PAUSED = "run.paused"
@@ -223,6 +224,8 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
     # workflow: {name, version, digest}, as of now on; definition, before: the definition from now on, and until now
     EventType.RUN_MIGRATED: frozenset({"number", "workflow", "definition", "before"}),
+    # origin: that run; line, digest: up to where it counts; steps: [key, operation, status] of what was done there
+    EventType.RUN_FORKED: frozenset({"origin", "line", "digest", "checkpoint", "steps", "receipts"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
     # author: the person who published the text; by: who proposed it; approver: who put it in force

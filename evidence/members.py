@@ -59,6 +59,7 @@ _OF_LINES: Mapping[E, str] = {
     E.RUN_CLOSED: "status error:o?",
     E.RUN_CONTINUED: "run workflow",
     E.RUN_EXTENDED: "number:i steps:l committed:l early:l",
+    E.RUN_FORKED: "origin line:i digest checkpoint:i steps:l receipts:l reason_given:b again:l committed:l",
     E.RUN_MIGRATED: "number:i workflow:o definition before reason_given:b committed:l",
     E.RUN_OPENED: "workflow:o definition trigger workspace committed:l inherited:l open:i tenant parent",
     E.RUN_PAUSED: "reason_given:b committed:l stop:i",

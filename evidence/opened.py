@@ -72,7 +72,7 @@ def places(event: Mapping[str, Any]) -> tuple[str, ...]:
             return (f"{path_of('mutation', str(data['number']))}/",)
         case E.RUN_MIGRATED:
             return (f"{path_of('migrated', str(data['number']))}/",)
-        case E.RUN_PAUSED | E.RUN_RESUMED | E.RUN_SEALED | E.RUN_REOPENED:
+        case E.RUN_PAUSED | E.RUN_RESUMED | E.RUN_SEALED | E.RUN_REOPENED | E.RUN_FORKED:
             return (f"/{str(kind).partition('.')[2]}",)
     return ()
 

@@ -159,6 +159,8 @@ async def show(
         "state": orjson.dumps(row["channels"]).decode() if row["channels"] else None,
         "checkpoint": row["checkpoint"],
         "parent": row["parent_run_id"],
+        "forked_from": row["forked_from"],
+        "fork": row["fork"],
         "result": None if row["result"] is None else orjson.dumps(row["result"]).decode(),
         "editions": ", ".join(row["editions"]) if len(row["editions"]) > 1 else None,
         "late": " ".join(row["late"]) or None,

@@ -10,7 +10,7 @@ import typer
 from app.cli import context
 from app.cli.bulk import Bulk, in_bulk
 from app.cli.outcome import Json, print_fields, print_json, print_one, print_part
-from app.cli.runs import As, answer, run, steer
+from app.cli.runs import As, RunId, answer, run, steer
 from core.errors import InputError
 from core.terms import Stopped
 
@@ -62,6 +62,45 @@ async def retry(
         await answer(one, step, Answer.AGAIN, reason, as_person, as_json=as_json)
     else:
         await steer(retry_run, one, reason, as_json=as_json)
+
+
+@run.command("fork")
+async def fork(
+    run_id: RunId,
+    at: Annotated[str, typer.Option(help="A line of `run show`, or the step before which the new run begins.")],
+    reason: Annotated[str, typer.Option(help="Why it goes on from there; kept in the audit.")],
+    again: Annotated[
+        bool, typer.Option("--again", help="What this run has done after that point may be done again.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what would be taken over, and done again.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Begin a new run from an earlier point of one that is over, with the values that were recorded until there.
+
+    What was done there stays done. All else is judged anew, and people are asked anew. Exit 4 if that is not possible.
+    """
+    from app.shown import told_fork
+    from runtime.requests import forking
+
+    order, made = forking.Order(run_id, at, reason, again), None
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        tenant, actor = faces.settings.tenant, context.actor(faces.settings)
+        if dry_run:
+            found = await forking.preview(connection, faces.definitions, tenant, order)
+        else:
+            forked = await forking.fork_run(connection, faces.definitions, tenant, order, actor)
+            made, found = forked.run_id, forked.preview
+    told = {"run_id": made, "origin": run_id, **told_fork(found)}
+    if as_json:
+        print_json(told)
+        return
+    print_fields({name: told[name] for name in ("run_id", "origin", "line", "checkpoint")})
+    print_part("done, and not done again", told["done"], "step", "operation")
+    print_part(
+        "done after that, and maybe again" if made else "would be done again", told["again"], "step", "operation"
+    )
 
 
 @run.command("cancel")

@@ -26,6 +26,7 @@ _PEOPLE = ("waiting", "slate")
 _WORDS: dict[str, tuple[str, str, str]] = {
     "run.opened": ("flow", "slate", "The run began"),
     "run.extended": ("flow", "slate", "Steps were added"),
+    "run.forked": ("flow", "slate", "It goes on from a point of another run"),
     "run.migrated": ("flow", "slate", "The run moved to another version of its workflow"),
     "run.canceled": ("canceled", "slate", "The run was canceled"),
     "run.paused": ("paused", "slate", "The run was paused"),

@@ -67,6 +67,18 @@ class Retry(In):
     reason: Annotated[str, Field(min_length=1, max_length=2000)]
 
 
+class Fork(In):
+    """The point from which a new run begins: a line of the run's timeline, or a step before which it begins.
+
+    ``again`` lets it do again what the run has done after that point. ``preview`` only tells what would be.
+    """
+
+    at: Annotated[str, Field(min_length=1, max_length=400, pattern=PRINTABLE)]
+    reason: Annotated[str, Field(min_length=1, max_length=2000)]
+    again: bool = False
+    preview: bool = False
+
+
 class HoldIn(In):
     """The answer to a step that is held, or whose retry waits for its time, and its reason; kept in the audit."""
 
@@ -89,6 +101,27 @@ class Reversal(BaseModel):
 
     receipt_id: UUID
     run_id: UUID
+
+
+class ForkStep(BaseModel):
+    """A step, and its operation."""
+
+    step: str
+    operation: str
+
+
+class ForkAnswer(BaseModel):
+    """The fork, null if it was only a preview: the line that it goes on from, and what was done there.
+
+    ``again`` is what the origin did after that, and what the fork may do again.
+    """
+
+    run_id: UUID | None
+    origin: UUID
+    line: int
+    checkpoint: int
+    done: list[ForkStep]
+    again: list[ForkStep]
 
 
 class RunAnswer(BaseModel):
@@ -167,7 +200,8 @@ class RunDetail(Run):
     ``evidence_problem`` says why the bundle was not signed or stored, once the keepers have given up.
 
     ``result`` is the run's result after it has succeeded. ``parent_run_id`` is the run that started this one as a
-    child; ``children`` are the oldest hundred of its own ``children_count`` children. ``extensions`` counts the
+    child; ``forked_from`` is the run from a point of which it goes on, ``fork`` the one that goes on from it.
+    ``children`` are the oldest hundred of its own ``children_count`` children. ``extensions`` counts the
     additions to its graph. ``editions`` lists its bundles, oldest first: a late answer after the run's end makes a
     longer one. ``bundle`` is the newest. ``late`` holds what workers told after they had lost their leases. ``paused``
     lists the pauses that hold the run now. ``channels`` is its business state at its newest ``checkpoint``. A run may
@@ -178,6 +212,8 @@ class RunDetail(Run):
     audit_head: str
     result: Any
     parent_run_id: UUID | None
+    forked_from: UUID | None
+    fork: UUID | None
     children_count: int
     children: list[UUID]
     extensions: int

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Header, Path, Query, Response
 from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, Steerer, check_own
-from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, values_exported
+from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, told_fork, values_exported
 from approvals.model import VoteChannel
 from core.canonical import JsonObject, sha256_hex
 from core.changes import changes
@@ -25,7 +25,7 @@ from evidence.layout import VALUES
 from runtime.engine.model.states import RunState
 from runtime.engine.replay.past import PAGE_BYTES_MAX
 from runtime.keep.bundling import NOT_STORED, remedy
-from runtime.requests import pausing, starting, steering
+from runtime.requests import forking, pausing, starting, steering
 from runtime.requests.finding import of_person
 from runtime.requests.holding import HoldRequest
 from runtime.requests.starting import Started, StartRequest
@@ -214,6 +214,27 @@ async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep
     async with faces.database.transaction(who.tenant) as connection:
         status = await retry_run(connection, faces.definitions, who.tenant, run_id, who.actor, body.reason)
     return {"run_id": run_id, "status": status}
+
+
+@router.post(
+    "/{run_id}/fork",
+    response_model=models.ForkAnswer,
+    status_code=201,
+    summary="Begin a run from an earlier point of one that is over",
+    responses={200: {"model": models.ForkAnswer, "description": "The preview"}},
+)
+async def fork(run_id: UUID, body: models.Fork, who: Operator, faces: FacesDep, response: Response) -> dict[str, Any]:
+    """What was done at that point stays done, with its values; all else is judged and asked anew. 409 says why not."""
+    order = forking.Order(run_id, body.at, body.reason, body.again)
+    made: UUID | None = None
+    async with faces.database.transaction(who.tenant) as connection:
+        if body.preview:
+            response.status_code = 200
+            found = await forking.preview(connection, faces.definitions, who.tenant, order)
+        else:
+            forked = await forking.fork_run(connection, faces.definitions, who.tenant, order, who.actor)
+            made, found = forked.run_id, forked.preview
+    return {"run_id": made, "origin": run_id, **told_fork(found)}
 
 
 @router.post(

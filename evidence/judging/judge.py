@@ -17,7 +17,7 @@ from evidence.judging.steps import Steps
 # verifier, which says so: whoever adds a type has it judged, and adds it here.
 KNOWN: frozenset[str] = frozenset({
     E.RUN_OPENED, E.RUN_STARTED, E.RUN_REFERENCE_SET, E.RUN_EXTENDED, E.RUN_CONTINUED, E.RUN_CANCELED, E.RUN_PAUSED,
-    E.RUN_RESUMED, E.RUN_CLOSED, E.RUN_REOPENED, E.RUN_SEALED, E.RUN_MIGRATED,
+    E.RUN_RESUMED, E.RUN_CLOSED, E.RUN_REOPENED, E.RUN_SEALED, E.RUN_MIGRATED, E.RUN_FORKED,
     E.STEP_STARTED, E.STEP_SUCCEEDED, E.STEP_FAILED, E.STEP_PARKED, E.STEP_RESUMED, E.STEP_RETRY_SCHEDULED,
     E.STEP_SET_BACK, E.STEP_CANCELED, E.STEP_HELD, E.HOLD_ANSWERED, E.LEASE_EXPIRED,
     E.WAIT_OPENED, E.WAIT_POSTPONED, E.WAIT_COMPLETED, E.WAIT_TIMED_OUT, E.WAIT_CANCELED,
@@ -58,7 +58,7 @@ class Judgement:
             part.end()
         yield self.people.name, self.people.faults, self._people()
         yield self.actions.name, self.actions.faults, "every effect follows its newest decision and its attempts"
-        yield self.steps.name, self.steps.faults, f"{len(self.steps.lives)} steps in the order of the workflow"
+        yield self.steps.name, self.steps.faults, self.steps.words
         yield self.inner.name, self.inner.faults, f"{self.inner.calls} calls, each made by its model"
         yield self.standing.name, self.standing.faults, self.standing.words
 

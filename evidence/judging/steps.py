@@ -60,7 +60,17 @@ class Steps(Judge):
         self._canceled = False
         self._definition: object = None
         self._migrations = 0
+        self.carried = 0
+        self.origin: tuple[object, object] | None = None
         self._waits: dict[str, str | None] = {}
+
+    @property
+    def words(self) -> str:
+        """The words for what was found if there is no fault."""
+        found = f"{len(self.lives)} steps in the order of the workflow"
+        if self.origin is None:
+            return found
+        return f"{found}; {self.carried} of them were done in run {self.origin[0]}, up to its line {self.origin[1]}"
 
     @property
     def steps(self) -> Mapping[str, Step] | None:
@@ -83,6 +93,8 @@ class Steps(Judge):
             self._extend(event)
         elif kind == E.RUN_MIGRATED:
             self._migrate(event)
+        elif kind == E.RUN_FORKED:
+            self._fork(event)
         elif kind == E.RUN_OPENED:
             self._definition = data.get("definition")
         elif kind == E.RUN_CANCELED:
@@ -226,6 +238,25 @@ class Steps(Judge):
         new = {name for name in new if definition.editions[self.extensions][name].within is None}
         if new != {*map(str, data["steps"])}:
             self.fault(event, "the definition has other steps added than it says")
+
+    def _fork(self, event: dict[str, Any]) -> None:
+        """Take over what another run had done, before this one does anything: steps that are over, and no gate."""
+        self.origin, steps = (event["data"]["origin"], event["data"]["line"]), self.steps
+        if event["seq"] != 1:
+            self.fault(event, "a run is begun from another one at its opening, or not at all")
+        for one in event["data"]["steps"]:
+            match one:
+                case [str(key), str(operation), "succeeded" | "failed" as state] if key not in self.lives:
+                    self.lives[key] = _Life(SUCCEEDED if state == SUCCEEDED else FAILED, operation, released=True)
+                    self.carried += 1
+                case _:
+                    self.fault(event, "it takes over what is no step that is over")
+                    continue
+            node = parted(key)[1]
+            if operation == _GATE:
+                self.fault(event, f"it takes over the gate {key}: its answer let another run go on")
+            if steps is not None and (node not in steps or steps[node].operation != operation):
+                self.fault(event, f"it takes over {key}, which is no such step of the workflow")
 
     def _migrate(self, event: dict[str, Any]) -> None:
         """Judge that a run was moved while it waited, and that nothing of what has begun is done again or left out."""

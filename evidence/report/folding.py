@@ -161,7 +161,7 @@ def _observe(plot: Plot, event: Mapping[str, Any]) -> None:
         plot.others.append((seq, ts, "run again after its end"))
     elif kind == E.RUN_CANCELED:
         plot.canceled = plot.canceled or event
-    elif kind in (E.RUN_PAUSED, E.RUN_RESUMED, E.RUN_EXTENDED, E.RUN_MIGRATED):
+    elif kind in (E.RUN_PAUSED, E.RUN_RESUMED, E.RUN_EXTENDED, E.RUN_MIGRATED, E.RUN_FORKED):
         plot.others.append((seq, ts, kind.removeprefix("run.")))
 
 

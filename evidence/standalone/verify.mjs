@@ -211,6 +211,7 @@ const LINES = {
   "run.closed": "status! error:o? count:i!",
   "run.continued": "run! workflow!",
   "run.extended": "number:i! steps:l! committed:l early:l",
+  "run.forked": "origin! line:i! digest! checkpoint:i! steps:l! receipts:l! reason_given:b again:l committed:l",
   "run.migrated": "number:i! workflow:o! definition! before! reason_given:b committed:l",
   "run.opened": "workflow:o! definition trigger workspace committed:l inherited:l open:i tenant parent",
   "run.paused": "reason_given:b committed:l stop:i",
@@ -441,7 +442,7 @@ function placesOf({ type, data, step, ...event }) {
     case "grant.revoked": return [`${pathOf("grant", data.grant)}/`];
     case "run.extended": return [`${pathOf("mutation", data.number)}/`];
     case "run.migrated": return [`${pathOf("migrated", data.number)}/`];
-    case "run.paused": case "run.resumed": case "run.sealed": case "run.reopened": return [`/${type.split(".")[1]}`];
+    case "run.paused": case "run.resumed": case "run.sealed": case "run.reopened": case "run.forked": return [`/${type.split(".")[1]}`];
     default: return [];
   }
 }
@@ -1935,6 +1936,7 @@ class Steps extends Judge {
       this.checkpoint = data.number;
     } else if (type === "run.extended") this.extend(event);
     else if (type === "run.migrated") this.migrate(event);
+    else if (type === "run.forked") this.fork(event);
     else if (type === "run.opened") this.definition = data.definition ?? null;
     else if (type === "run.canceled") this.canceled = true;
     else if (type === "run.reopened") this.reopen(event);
@@ -2043,6 +2045,23 @@ class Steps extends Judge {
     const added = [...now.keys()].filter((name) => !before.has(name) && (now.get(name).within ?? null) === null);
     if (!same(added.sort(), [...new Set(steps.map(word))].sort())) {
       this.fault(event, "the definition has other steps added than it says");
+    }
+  }
+
+  fork(event) {
+    const { steps } = this;
+    if (event.seq !== 1) this.fault(event, "a run is begun from another one at its opening, or not at all");
+    for (const one of event.data.steps) {
+      const [key, operation, state] = Array.isArray(one) && one.length === 3 ? one : [];
+      if (!isText(key) || !isText(operation) || !["succeeded", "failed"].includes(state) || this.lives.has(key)) {
+        this.fault(event, "it takes over what is no step that is over");
+        continue;
+      }
+      this.lives.set(key, { state, operation, consumed: false, answer: "", released: true });
+      if (operation === "approve") this.fault(event, `it takes over the gate ${key}: its answer let another run go on`);
+      if (steps && steps.get(parted(key)[1])?.operation !== operation) {
+        this.fault(event, `it takes over ${key}, which is no such step of the workflow`);
+      }
     }
   }
 

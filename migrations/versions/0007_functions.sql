@@ -747,7 +747,12 @@ BEGIN
   IF EXISTS (
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
-    WHERE (t.line ->> 'type' IN ('run.opened', 'checkpoint.committed')) IS NOT TRUE
+    WHERE (t.line ->> 'type' IN ('run.opened', 'checkpoint.committed')
+        -- What a fork takes over is that of an ended run of the same version, which its reference names.
+        OR (t.line ->> 'type' = 'run.forked' AND _trigger_ref = 'fork:' || (t.line -> 'data' ->> 'origin')
+          AND EXISTS (SELECT FROM runs o WHERE o.run_id = (t.line -> 'data' ->> 'origin')::uuid
+            AND o.tenant_id = _tenant_id AND o.workflow_digest = _workflow_digest AND o.finished_at IS NOT NULL
+            AND o.trigger_type = _trigger_type))) IS NOT TRUE
       OR ((t.line ->> 'ts')::timestamptz <= clock_timestamp() + interval '10 seconds') IS NOT TRUE) THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;

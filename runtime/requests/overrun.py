@@ -17,7 +17,8 @@ from core.errors import ConsistencyError
 from runtime.definition.catalog import Definitions
 from runtime.engine.model.states import RUN, RunState
 from runtime.engine.model.workflow import Overrun, Workflow
-from runtime.requests.starting import Started, StartRequest, reference_of, start_run
+from runtime.requests.naming import reference_of
+from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.requests.steering import cancel_run
 from runtime.store import runs, triggered
 from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, Place, Told

@@ -19,8 +19,9 @@ from core.errors import CountersealError
 from evidence.chain import Actor, EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine.model.workflow import Missed, ScheduleStart, Workflow, utc_text
+from runtime.requests.naming import reference_of
 from runtime.requests.overrun import begin
-from runtime.requests.starting import StartRequest, reference_of
+from runtime.requests.starting import StartRequest
 from runtime.store import audit, documents, schedules, triggered
 from runtime.store.schedules import SOURCE, Kept, Standing
 from runtime.store.triggered import FAILED, MISSED, SKIPPED, STARTED, Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,22 +16,22 @@ from msgspec.structs import replace
 
 from core.canonical import JsonObject
 from core.db import Connection, Database, DatabaseClock, within
-from core.errors import ConsistencyError, CountersealError, ExpressionError, InputError
-from core.identity import Directory, Kind, named_in, principal
+from core.errors import ConsistencyError, CountersealError, InputError
+from core.identity import Directory, Kind, principal
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.definition.reserved import refuse_start
-from runtime.engine.book import contributors
 from runtime.engine.book.channels import Inherited, first_values
-from runtime.engine.life.transition import Transition, checked_reference
-from runtime.engine.model.events import RunOpened, RunStarted
+from runtime.engine.life.transition import Transition
+from runtime.engine.model.events import RunForked, RunOpened, RunStarted
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.replay import unopened
+from runtime.requests.naming import reference_of, subject_of
 from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.claims import aside, weight_of
 from runtime.store.faces import NewRun
@@ -47,6 +47,10 @@ OF_RUNS = "workflow"
 _UNKEYED = ("servicenow", "schedule", "webhook", OF_RUNS, "counterseal")
 
 
+# The beginning of a fork's reference; the rest is the run that it was begun from. So a run has one fork at most.
+FORK = "fork:"
+
+
 class KeyTaken(ConsistencyError):
     """An idempotency key that somebody else has used: it hands out nobody's run."""
 
@@ -59,6 +63,8 @@ class StartRequest(Struct, frozen=True):
     ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
     came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
     mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.
+
+    ``forked`` makes what the run takes over from another one, with the key of the new run.
 
     ``requester`` is the person who requested the run above. Without one, the directory tells at the door for whom
     ``requested_by`` stands, and the run keeps that. ``started_by`` is the authenticated account that starts it.
@@ -83,6 +89,7 @@ class StartRequest(Struct, frozen=True):
     root: UUID | None = None
     requester: str | None = None
     started_by: str | None = None
+    forked: Callable[[bytes], RunForked] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,19 +192,25 @@ async def _open(
 
     ``guarded`` says that these people may be out of date: then nothing starts either if they are.
     """
+    if request.trigger_ref.startswith(FORK) != (request.forked is not None):
+        raise InputError(f"begins with {FORK}, as only forks do.", where="idempotency_key", remedy="Use another key.")
     digest = people.digest if guarded and request.requester is None else None
 
     def made() -> tuple[RunView, Transition, JsonObject | None, NewRun]:
         view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
         transition = Transition(view, workflow.graph)
-        new_run = _new_run(workflow, request, (view, open_for, digest, pinned))
-        return view, transition, transition.open(_opening(workflow, request, view, open_for), request.actor), new_run
+        forked = None if request.forked is None else request.forked(view.run.run_key)
+        opening = _opening(workflow, request, view, open_for)
+        error = transition.open(opening, request.actor, forked)
+        return view, transition, error, _new_run(workflow, request, (transition, open_for, digest, pinned))
 
     within_it = None if isinstance(at, Database) else at
     view, transition, error, new_run = await aside(weight_of(request.trigger, heavy=workflow.is_heavy), made, within_it)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
-    return None if opened is None else (Started(view.run_id, True, view.run.reference), DatabaseClock(opened, asked))
+    if opened is None:
+        return None
+    return Started(view.run_id, True, transition.run.reference), DatabaseClock(opened, asked)
 
 
 def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for: timedelta | None) -> RunOpened:
@@ -212,7 +225,7 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
         inputs=request.trigger,
         reference=view.run.reference,
         requested_by=request.requested_by,
-        shaped=[*request.shaped, *sorted(_subject(workflow, view) - {*request.shaped})] or None,
+        shaped=[*request.shaped, *sorted(subject_of(workflow, view) - {*request.shaped})] or None,
         inherited=[*sorted(request.inherited)] or None,
         open=None if open_for is None else math.ceil(open_for.total_seconds()),
         channels=first_values(workflow.graph.channels, view.constants, request.inherited) or None,
@@ -226,17 +239,18 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
 
 
 def _new_run(
-    workflow: Workflow, request: StartRequest, made: tuple[RunView, timedelta | None, str | None, bool]
+    workflow: Workflow, request: StartRequest, made: tuple[Transition, timedelta | None, str | None, bool]
 ) -> NewRun:
-    """The row of a run, of its view, its time, the digest of the people that a newer one refuses, and ``pinned``."""
-    view, open_for, people, pinned = made
+    """The row of a run, of its opening, its time, the digest of the people that a newer one refuses, and ``pinned``."""
+    opened, open_for, people, pinned = made
+    view = opened.view
     return NewRun(
         workflow=workflow.name,
         workflow_version=workflow.version,
         workflow_digest=workflow.digest,
         trigger_type=request.trigger_type,
         trigger_ref=request.trigger_ref,
-        reference=view.run.reference,
+        reference=opened.run.reference,
         requested_by=request.requested_by,
         sla=workflow.sla,
         run_key=view.run.run_key,
@@ -354,32 +368,6 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: 
         parent=request.parent,
         depth=request.depth,
     )
-
-
-def _subject(workflow: Workflow, view: RunView) -> frozenset[str]:
-    """The marks of the people whom the run is about. ``InputError`` if the trigger lacks what names them."""
-    if workflow.subject is None:
-        return frozenset()
-    try:
-        return contributors.about(named_in(workflow.subject.render(view.constants)))
-    except ExpressionError as error:
-        words = f"the workflow's subject cannot be made from this trigger: {error.message}"
-        remedy = "Send the fields that the workflow's `subject` reads."
-        raise InputError(words, where="trigger", remedy=remedy) from None
-
-
-def reference_of(workflow: Workflow, constants: Mapping[str, object]) -> str:
-    """The business reference of a run. ``InputError`` if the trigger lacks what it is made of."""
-    try:
-        value = workflow.reference.render(constants)
-    except ExpressionError as error:
-        words = f"the workflow's reference cannot be made from this trigger: {error.message}"
-        remedy = "Send the fields that the workflow's `reference` reads."
-        raise InputError(words, where="trigger", remedy=remedy) from None
-    try:
-        return checked_reference(value)
-    except ExpressionError as error:
-        raise InputError(f"the workflow's reference {error.message}", where="trigger") from None
 
 
 async def _end_at_once(

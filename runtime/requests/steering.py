@@ -26,6 +26,7 @@ from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RUN, RunState
 from runtime.engine.model.workflow import Workflow
+from runtime.requests.forking import refuse_forked
 from runtime.requests.gating import Gating, gates_of
 from runtime.store import approvals, bundles, faces
 from runtime.store.views import load, load_to_end
@@ -165,6 +166,7 @@ async def retry_run(
     if view.parent is not None:
         words = f"The run {view.parent} above this one has its end already, and has moved on."
         raise ConsistencyError(words, remedy="Retry that one: it starts this one anew.")
+    await refuse_forked(connection, tenant, view.workflow, view.trigger_type, run_id)
     stored = await bundles.newest(connection, tenant, run_id)
     if stored is None and view.run.finished:
         raise ConsistencyError("The evidence of how this run ended is not stored yet.", remedy="Try again soon.")

@@ -42,6 +42,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
     ("POST", f"/v1/runs/{RUN}/cancel", {}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", f"/v1/runs/{RUN}/close", {}, {Role.ADMIN, Role.OPERATOR}),
     ("POST", f"/v1/runs/{RUN}/retry", {"reason": "mended"}, {Role.ADMIN, Role.OPERATOR}),
+    ("POST", f"/v1/runs/{RUN}/fork", {"at": "3", "reason": "mended"}, {Role.ADMIN, Role.OPERATOR}),
     ("GET", f"/v1/runs/{RUN}/checkpoints/1", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     (
         "GET",

@@ -56,7 +56,7 @@ def said(commit: Commit, line: int = 0, **told: Any) -> Commit:
 
 
 @pytest.mark.req("Q-16")
-@pytest.mark.parametrize("kind", ["decision.made", "action.intended", "approval.decided", "run.canceled"])
+@pytest.mark.parametrize("kind", ["decision.made", "action.intended", "approval.decided", "run.canceled", "run.forked"])
 async def test_a_run_opens_with_its_opening_alone(runtime: Any, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Promise 1: no intent, no allow and no vote stands in the book of a run that nobody has worked on."""
     await published(runtime, 1)

@@ -5,7 +5,7 @@ Whoever decides at a gate has not seen what is added to the run afterwards, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from runtime.engine.model.agent_node import AgentNode
@@ -23,7 +23,7 @@ from runtime.engine.model.graph import (
     scopes_of,
 )
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.run import State
+from runtime.engine.model.run import SKIPPED, State
 
 # Tells of a step that runs another workflow if a gate may lie ahead within; its place is the id of the step.
 HasGate: TypeAlias = Callable[[ChildNode], bool]
@@ -39,6 +39,21 @@ def gates_ahead(graph: Graph, state: State, within: HasGate) -> tuple[str, ...]:
     """
     nodes = (node for node in graph.root.nodes if node.id not in state.status)
     return tuple(sorted(node.id for node in nodes if _holds(node, node.id, state, within)))
+
+
+def gates_passed(graph: Graph, state: State) -> Iterator[str]:
+    """Yield the keys of steps behind which people may have let the run go on: gates, other workflows, loops of these.
+
+    Of a loop that is over the state keeps no more than that.
+    """
+    nodes = {node.id: node for node in graph.root.walk()}
+    for key, status in state.status.items():
+        node = nodes.get(StepKey.of(key).node)
+        if node is None or status == SKIPPED:
+            continue
+        inner = node.body.walk() if isinstance(node, ForeachNode | WhileNode) else (node,)
+        if any(isinstance(one, GateNode | ChildNode) for one in inner):
+            yield key
 
 
 def may_hold_gates(graph: Graph, within: HasGate) -> bool:

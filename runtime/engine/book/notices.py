@@ -42,6 +42,7 @@ OF_RUNS: Mapping[E, Kind] = {
     E.RUN_RESUMED: Kind(INFO, "run resumed"),
     E.RUN_REOPENED: Kind(INFO, "run tried again", ("steps",)),
     E.RUN_EXTENDED: Kind(INFO, "steps added to the run", ("number", "steps")),
+    E.RUN_FORKED: Kind(WARNING, "run begun from a point of another one", ("origin", "line", "steps", "again")),
     E.RUN_MIGRATED: Kind(WARNING, "run moved to another version of its workflow", ("number", "workflow")),
     E.RUN_CLOSED: Kind(INFO, "run ended", ("status", "error")),
     E.STEP_FAILED: Kind(WARNING, "step failed", ("class", "code", "released")),

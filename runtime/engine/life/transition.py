@@ -70,12 +70,16 @@ class Transition(Closing):
 
     # -- the start of a run ------------------------------------------------------------------------------------------
 
-    def open(self, opened: e.RunOpened, actor: Actor) -> JsonObject | None:
+    def open(self, opened: e.RunOpened, actor: Actor, forked: e.RunForked | None = None) -> JsonObject | None:
         """Start the run: its first checkpoint and its first steps. It is queued until the first of them is begun.
+
+        ``forked`` is what it takes over from another run.
 
         Returns the error with which the run is to be failed, if nothing could be planned.
         """
         self.tell(opened, actor=actor)
+        if forked is not None:
+            self.tell(forked, actor=actor)
         choices, halted = Evaluated(self.graph, self.view.constants, 0), None
         try:
             crossing = begin(self.run, self.graph, choices, self.run.state.copy(), 0)

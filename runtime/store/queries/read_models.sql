@@ -41,6 +41,9 @@ SELECT r.run_id, r.workspace_id, r.workflow, r.workflow_version, r.trigger_type,
   r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
   r.started_at, r.finished_at, r.purged_at, r.deadline_at, r.audit_count, r.audit_head, r.result,
   r.parent_run_id, r.extensions, r.open_until,
+  CASE WHEN r.trigger_ref ~ '^fork:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' THEN substr(r.trigger_ref, 6)::uuid END AS forked_from,
+  (SELECT f.run_id FROM runs f WHERE f.tenant_id = r.tenant_id AND f.workflow = r.workflow
+    AND f.trigger_type = r.trigger_type AND f.trigger_ref = 'fork:' || r.run_id) AS fork,
   CASE WHEN r.open_until IS NOT NULL AND r.status = 'waiting' AND r.executing = 0
     AND NOT EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting') THEN 'more steps'
     ELSE CASE WHEN r.status = 'queued' THEN (

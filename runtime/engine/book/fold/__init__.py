@@ -19,12 +19,13 @@ from runtime.engine.book import contributors
 from runtime.engine.book.barrier import Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.channels import first_entries
 from runtime.engine.book.fold import of_agents, of_grants, of_holds, of_steps, of_waits
+from runtime.engine.book.gates import gates_passed
 from runtime.engine.book.plan import Recorded
 from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.graph import Graph
 from runtime.engine.model.rows import PARKED, MutationRow
-from runtime.engine.model.run import Run
+from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import RUN, STEP, RunEvent, RunState, StepState
 
 
@@ -52,6 +53,8 @@ def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | N
                 change(run, recorded, event)
             elif isinstance(event, e.RunMigrated):
                 _migrated(run, recorded, event, graph)
+            elif isinstance(event, e.RunForked):
+                _forked(run, recorded, event, graph)
     return run
 
 
@@ -101,6 +104,17 @@ def _migrated(run: Run, recorded: RecordedEvent, event: e.RunMigrated, graph: Gr
     run.state.outputs.update(event.adopted or {})
     if run.executing == 0 and run.status not in (RunState.QUEUED, RunState.RUNNING):
         run.status = RUN.next[run.status, RunEvent.RESUME]
+
+
+def _forked(run: Run, recorded: RecordedEvent, event: e.RunForked, graph: Graph) -> None:
+    """Begin with the state of another run. What it holds as done is done; an answer at a gate is never taken over."""
+    state = State.from_json(event.state)
+    if run.checkpointed or any(gates_passed(graph, state)):
+        raise ConsistencyError("a run takes over a state only before its first checkpoint, and never behind a gate")
+    first = {name: value for name, value in state.channels.items() if value != run.state.channels.get(name)}
+    run.ledger += first_entries({name: graph.channels[name] for name in first}, first)
+    run.state, run.reference = state, state.reference or run.reference
+    run.retried_by = contributors.reopened(run.state, recorded.actor.kind, recorded.actor.id)
 
 
 def _continued(run: Run, recorded: RecordedEvent, event: e.RunContinued) -> None:
@@ -203,6 +217,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.RunReferenceSet: _named,
     e.RunExtended: _extended,
     e.RunMigrated: None,
+    e.RunForked: None,
     e.RunContinued: _continued,
     e.RunCanceled: _canceled,
     e.RunPaused: _paused,

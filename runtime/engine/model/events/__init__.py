@@ -48,6 +48,7 @@ from runtime.engine.model.events.of_runs import (
     RunClosed,
     RunContinued,
     RunExtended,
+    RunForked,
     RunMigrated,
     RunOpened,
     RunPaused,
@@ -80,7 +81,7 @@ from runtime.engine.model.events.of_steps import (
 
 Event: TypeAlias = (
     RunOpened | RunStarted | RunReferenceSet | RunExtended | RunContinued | RunCanceled | RunClosed
-    | RunPaused | RunResumed | RunReopened | RunSealed | RunMigrated
+    | RunPaused | RunResumed | RunReopened | RunSealed | RunMigrated | RunForked
     | StepStarted | StepSucceeded | StepFailed | StepParked | StepRetryScheduled | StepResumed | StepSetBack
     | StepCanceled | StepHeld | HoldAnswered | LeaseExpired
     | WaitOpened | WaitPostponed | WaitCompleted | WaitTimedOut | WaitCanceled

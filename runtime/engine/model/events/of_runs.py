@@ -100,6 +100,29 @@ class RunMigrated(Struct, frozen=True):
     adopted: Private[JsonObject | None] = None
 
 
+class RunForked(Struct, frozen=True):
+    """A person has begun this run from an earlier point of another one, which is over: the second event of its book.
+
+    ``origin`` is that run, ``line`` the number of its ``checkpoint`` and ``digest`` that line's SHA-256. ``steps`` are
+    those that were done there, each with its operation and its end: they are not done again, and their evidence is the
+    origin's. ``receipts`` are those of their actions. ``again`` are receipts of what the origin has done after that
+    point, and this run may do again. ``state`` is the origin's state at that point.
+    """
+
+    TYPE: ClassVar = EventType.RUN_FORKED
+    origin: UUID
+    line: int
+    digest: str
+    checkpoint: int
+    steps: list[Json]
+    receipts: list[Json]
+    reason_given: bool
+    again: list[Json] | None = None
+    committed: list[Json] | None = None
+    reason: Private[str] = ""
+    state: Private[JsonObject] = {}
+
+
 class RunContinued(Struct, frozen=True):
     """A step has started another run. ``shaped`` are the marks of those who shaped its result.
 
