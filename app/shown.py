@@ -91,7 +91,7 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
 
 
 def told_fork(found: Preview) -> dict[str, Any]:
-    """What a fork takes over, and what it may do again."""
+    """Tell what a fork takes over, and what it may do again."""
     parts = {"done": found.done, "again": found.again}
     listed = {name: [{"step": step, "operation": what} for step, what in part] for name, part in parts.items()}
     return {"line": found.line, "checkpoint": found.checkpoint, **listed}

@@ -100,12 +100,18 @@ async def listed(
     reference: Annotated[str | None, typer.Option(help="Only runs with this business reference.")] = None,
     requested_by: Annotated[str | None, typer.Option(help="Only runs of this person, by any of their names.")] = None,
     mine: Annotated[bool, typer.Option("--mine", help="Only runs that you have requested.")] = False,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--search", metavar="NAME=VALUE", help="Only runs that their workflow's `search` finds so; repeat it."
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=context.INT4_MAX - 1, help="How many at most.")] = 50,
     as_json: Json = False,
 ) -> None:
     """List runs, newest first, with what each waits for or why it has failed. `counterseal why RUN` says more."""
     from app.outcomes import line_of
-    from runtime.requests.finding import of_person
+    from runtime.requests.finding import by_values, of_person
     from runtime.store import read_models
 
     if status is not None:
@@ -113,7 +119,7 @@ async def listed(
         context.check_word(status, [*RunState, _FAILED], "status")
     if mine and requested_by is not None:
         raise InputError("is somebody else's, or your own", where="--requested-by", remedy="Leave --mine out.")
-    wanted = read_models.RunFilter(status, workflow, reference)
+    wanted = by_values(read_models.RunFilter(status, workflow, reference), search or ())
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         whose = context.actor(faces.settings).id if mine else requested_by
         wanted = await of_person(connection, faces.settings.tenant, wanted, whose)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Header, Path, Query, Response
+from pydantic import Field
 
 from app.access import Role
 from app.http import models, problems
@@ -26,7 +27,7 @@ from runtime.engine.model.states import RunState
 from runtime.engine.replay.past import PAGE_BYTES_MAX
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import forking, pausing, starting, steering
-from runtime.requests.finding import of_person
+from runtime.requests.finding import by_values, of_person
 from runtime.requests.holding import HoldRequest
 from runtime.requests.starting import Started, StartRequest
 from runtime.requests.steering import retry_run
@@ -37,6 +38,7 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 evidence = APIRouter(prefix="/v1/runs", tags=["evidence"])
 
 Text = Annotated[str, Query(max_length=200, pattern=models.PRINTABLE)]
+Found = Annotated[str, Field(min_length=3, max_length=300, pattern=models.REFERENCE)]
 Reference = Annotated[str, Query(max_length=200, pattern=models.REFERENCE)]
 
 
@@ -90,13 +92,15 @@ async def listed(
     workflow: Text | None = None,
     reference: Reference | None = None,
     requested_by: Text | None = None,
+    search: Annotated[list[Found] | None, Query(max_length=8)] = None,
 ) -> dict[str, Any]:
     """All runs of the token's tenant, or those with this status, workflow or business reference, or of this person.
+    `search` is a NAME=VALUE by which their workflow finds them; all that are given have to fit.
 
     `requested_by` is a person's id, or any account or e-mail of theirs: all runs that they requested are found,
     whatever they were called then.
     """
-    wanted, after = RunFilter(status, workflow, reference), paging.after(datetime, UUID)
+    wanted, after = by_values(RunFilter(status, workflow, reference), search or ()), paging.after(datetime, UUID)
     wanted = await faces.ask(who.tenant, of_person, wanted, requested_by)
     rows = await faces.ask(who.tenant, read_models.runs_page, wanted, paging.limit + 1, *after)
     return paging.page(rows, "created_at", "run_id")
@@ -224,7 +228,9 @@ async def retry(run_id: UUID, body: models.Retry, who: Operator, faces: FacesDep
     responses={200: {"model": models.ForkAnswer, "description": "The preview"}},
 )
 async def fork(run_id: UUID, body: models.Fork, who: Operator, faces: FacesDep, response: Response) -> dict[str, Any]:
-    """What was done at that point stays done, with its values; all else is judged and asked anew. 409 says why not."""
+    """Begins a run: what was done at that point stays done, with its values; all else is judged and asked anew. 409
+    says why that is not possible.
+    """
     order = forking.Order(run_id, body.at, body.reason, body.again)
     made: UUID | None = None
     async with faces.database.transaction(who.tenant) as connection:

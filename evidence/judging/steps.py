@@ -246,8 +246,8 @@ class Steps(Judge):
             self.fault(event, "a run is begun from another one at its opening, or not at all")
         for one in event["data"]["steps"]:
             match one:
-                case [str(key), str(operation), "succeeded" | "failed" as state] if key not in self.lives:
-                    self.lives[key] = _Life(SUCCEEDED if state == SUCCEEDED else FAILED, operation, released=True)
+                case [str(key), str(operation), str(state)] if key not in self.lives and state in (SUCCEEDED, FAILED):
+                    self.lives[key] = _Life(state, operation, released=True)
                     self.carried += 1
                 case _:
                     self.fault(event, "it takes over what is no step that is over")

@@ -792,6 +792,10 @@ BEGIN
     SELECT _run_id, its_tenant, r.superstep, r.step_key, r.channel, r.value
     FROM jsonb_to_recordset(_rest -> 'ledger') AS r(channel text, superstep int, step_key text, value jsonb);
   END IF;
+  IF _rest ? 'searched' THEN
+    INSERT INTO searched (tenant_id, name, value, run_id)
+    SELECT its_tenant, r.key, r.value, _run_id FROM jsonb_each_text(_rest -> 'searched') AS r;
+  END IF;
   INSERT INTO workspaces (tenant_id, workspace_id) VALUES (_tenant_id, _workspace_id) ON CONFLICT DO NOTHING;
   IF _rest ? 'queued' THEN
     notified := pg_notify('counterseal_steps', '') IS NULL;

@@ -298,3 +298,20 @@ GRANT SELECT ON actions TO counterseal_engine;
 -- Migrations: the version of its workflow to which a run was moved last, for lists. Its book tells it.
 ALTER TABLE runs ADD COLUMN migrated_to int;
 GRANT SELECT (migrated_to) ON runs TO counterseal_faces;
+-- The values by which runs are found, as their workflows say (`search`). They go with the values of their runs.
+CREATE TABLE searched (
+  tenant_id text NOT NULL, name text NOT NULL, value text NOT NULL, run_id uuid NOT NULL,
+  CONSTRAINT pk_searched PRIMARY KEY (tenant_id, name, value, run_id),
+  CONSTRAINT fk_searched_run_id_runs FOREIGN KEY(run_id) REFERENCES runs (run_id),
+  CONSTRAINT ck_searched_value CHECK (length(value) BETWEEN 1 AND 200)
+);
+CREATE INDEX ix_searched_run ON searched (run_id);
+ALTER TABLE searched ENABLE ROW LEVEL SECURITY;
+ALTER TABLE searched FORCE ROW LEVEL SECURITY;
+CREATE POLICY engine ON searched TO counterseal_engine USING (true) WITH CHECK (true);
+CREATE POLICY tenant ON searched TO counterseal_faces, counterseal_appender
+  USING (tenant_id = current_setting('counterseal.tenant', true))
+  WITH CHECK (tenant_id = current_setting('counterseal.tenant', true));
+GRANT SELECT ON searched TO counterseal_faces;
+GRANT INSERT ON searched TO counterseal_appender;
+GRANT SELECT, DELETE ON searched TO counterseal_engine;

@@ -352,6 +352,7 @@ class WorkflowDocument(DocumentPart):
     description: Annotated[str, Field(max_length=4000)] = ""
     reference: Expression = "${{ run.id }}"
     subject: Expression | None = None
+    search: Annotated[dict[Identifier, Expression], Field(max_length=8)] = {}
     triggers: Triggers = Triggers()
     trigger: dict[str, Any] | None = None
     channels: dict[Identifier, ChannelDocument] = {}

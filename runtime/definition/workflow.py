@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from connectors.catalog import Catalog
+from connectors.naming import within
 from connectors.operation import Operation
 from connectors.schema import check_keywords, check_references, validator_of
 from core.budgets import most
@@ -83,6 +84,7 @@ def load_workflow(
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
+    search = _search(compiler, scope, content)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
     others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
@@ -107,6 +109,7 @@ def load_workflow(
         functions=tuple(sorted(compiler.functions)),
         copies=compiler.copies,
         subject=subject,
+        search=search,
         trigger=content.trigger,
         schedule=others[0],
         webhook=others[1],
@@ -133,6 +136,30 @@ def _graph(
         result=result,
         flow=flow_of(root),
     )
+
+
+def _search(compiler: GraphCompiler, scope: StepScope, content: WorkflowDocument) -> Template | None:
+    """The expressions by whose values runs are found. None may read what the trigger's schema marks as secret."""
+    if not content.search:
+        return None
+    found = compiler.value(scope, ("search",), dict(content.search))
+    for place, variable, members in dict.fromkeys(found.places()):
+        if variable == "trigger" and _holds_secret(content.trigger or {}, members):
+            words = (
+                f"Runs cannot be found by {'.'.join((variable, *members))}: the trigger's schema marks it as secret."
+            )
+            compiler.problem(("search", *place), words, "Take it out of `search`.")
+    return found
+
+
+def _holds_secret(schema: dict[str, Any], members: Sequence[str]) -> bool:
+    """True if what is at these members, around it or below it, is marked as secret."""
+    found = (within(schema, members[:depth]) for depth in range(len(members) + 1))
+    around = [one["anyOf"] for one in found if one]
+    marked = any(part.get("x-secret") is True for parts in around for part in parts if isinstance(part, dict))
+    last = str(around[-1])
+    # What a reference leads to may be marked anywhere.
+    return marked or "x-secret" in last or ("$ref" in str(around[1:]) and "x-secret" in str(schema))
 
 
 def _typed_trigger(compiler: GraphCompiler, schema: dict[str, Any] | None) -> None:

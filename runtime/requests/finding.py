@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from core.db import Connection
+from core.errors import InputError
 from core.identity import Directory, Kind, principal
+from runtime.requests.naming import search_text
 from runtime.store import tenants
 from runtime.store.read_models import RunFilter
 
@@ -29,3 +33,14 @@ def names_of(people: Directory, person: str) -> set[str]:
     theirs = [entry for entry in people.entries.values() if entry.person == person]
     names = {principal(Kind.PERSON, person), *(entry.id for entry in theirs)}
     return names | {name for entry in theirs for claim in entry.principals for name in (claim, claim.partition(":")[2])}
+
+
+def by_values(wanted: RunFilter, pairs: Iterable[str]) -> RunFilter:
+    """The filter for runs that are found by all of these, each as NAME=VALUE. ``InputError`` for anything else."""
+    found = dict[str, str]()
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals) or name in found:
+            raise InputError(f"{pair!r} is no NAME=VALUE of its own.", where="search", remedy="Such as customer=ACME.")
+        found[name] = search_text(name, value)
+    return replace(wanted, names=tuple(found), values=tuple(found.values()))

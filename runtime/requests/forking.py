@@ -42,7 +42,7 @@ class Forked(Struct, frozen=True):
 
 
 async def preview(connection: Connection, definitions: Definitions, tenant: str, order: Order) -> Preview:
-    """What would be taken over, and done again. Nothing is written. ``ConsistencyError`` says why it cannot be."""
+    """Tell what would be taken over, and done again. Nothing is written. ``ConsistencyError`` says why it cannot be."""
     return (await _read(connection, definitions, tenant, order))[1].preview()
 
 

@@ -31,7 +31,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import RunState
 from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.replay import unopened
-from runtime.requests.naming import reference_of, subject_of
+from runtime.requests.naming import reference_of, search_of, subject_of
 from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.claims import aside, weight_of
 from runtime.store.faces import NewRun
@@ -265,6 +265,7 @@ def _new_run(
         requester=view.run.requester,
         started_by=request.started_by,
         people=people,
+        searched=search_of(workflow, view.constants),
     )
 
 

@@ -10,7 +10,8 @@ request is the same, whoever hands it on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ class NewRun:
     otherwise it has to be the newest. ``inherits`` says that it holds copies of what its parent knows, ``open_for`` how
     long it waits for more steps, ``root`` whose counters count for it. ``requester`` is the person who requests it,
     ``started_by`` the account that started it; ``people`` is the digest of the directory that said so, if a newer one
-    is to refuse the start.
+    is to refuse the start. ``searched`` are the values by which it is found.
     """
 
     workflow: str
@@ -64,6 +65,7 @@ class NewRun:
     requester: str | None = None
     started_by: str | None = None
     people: str | None = None
+    searched: Mapping[str, str] = field(default_factory=dict)
 
 
 async def append(at: Connection | Database, commit: Commit, *, answers: str | None = None) -> bool:
@@ -94,12 +96,15 @@ async def open_run(at: Connection | Database, commit: Commit, run: NewRun) -> da
     None if the trigger has started a run already, if no run starts with this version any more, or if the time was read
     before the database's clock went back.
     """
+    rest = commits.rest(commit)
+    if run.searched:
+        rest = {**(rest or {}), "searched": dict(run.searched)}
     parameters: list[object] = [
         commit.run_id, commit.tenant_id, commit.workspace_id, run.workflow, run.workflow_version, run.workflow_digest,
         run.trigger_type, run.trigger_ref, run.reference, run.requested_by, commit.superstep, commit.executing,
         commit.width, run.sla, run.retention, run.parent, run.depth, run.run_key, run.cap, run.pinned,
         run.inherits, run.open_for, run.root, len(commit.lines), b"\n".join(commit.lines), commit.values,
-        commits.rest(commit), run.requester, run.started_by, run.people,
+        rest, run.requester, run.started_by, run.people,
     ]  # fmt: skip
     # Nobody else knows the new run's id. Callers can meet only at its trigger, or at a workspace that is new.
     order = (commit.tenant_id, commit.workspace_id, run.workflow, run.trigger_type, run.trigger_ref)

@@ -44,6 +44,7 @@ class RunFilter(Struct, frozen=True):
     """A filter of runs: all, or those with this status, workflow, business reference, or that this person requested.
 
     ``requester`` is a person's id. Runs of an older release hold only texts: ``texts`` are those that name the person.
+    ``names`` and ``values`` are pairs by which runs are found (``search`` of their workflows): all of them.
     """
 
     status: str | None = None
@@ -51,6 +52,8 @@ class RunFilter(Struct, frozen=True):
     reference: str | None = None
     requester: str | None = None
     texts: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    values: tuple[str, ...] = ()
 
 
 async def every(connection: Connection, statement: str, *values: Any) -> list[Row]:

@@ -28,6 +28,7 @@ _APPROVALS = _SQL["approvals"]
 _REFUSALS = _SQL["refusals"]
 _VOTES = _SQL["votes"]
 _SIGNALS = _SQL["signals"]
+_SEARCHED = _SQL["searched"]
 _CHILDREN = _SQL["children"]
 _EVENT = _SQL["event"]
 _DELIVERY = _SQL["delivery"]
@@ -61,7 +62,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
     if book.row["trigger_type"] == "webhook":
         named = (book.row["tenant_id"], book.row["workflow"], book.row["trigger_ref"])
         await connection.execute(_DELIVERY, run_id, *named)
-    for statement in (_SIGNALS, _CHILDREN):
+    for statement in (_SIGNALS, _CHILDREN, _SEARCHED):
         await connection.execute(statement, run_id)
     for statement in (_WAITS, _APPROVALS, _REFUSALS, _VOTES):
         await connection.execute(statement, run_id, REMOVED)

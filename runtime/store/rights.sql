@@ -15,6 +15,7 @@ GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, vir
   starts_left_at) ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, schedules, votes, waits, workspaces TO
   counterseal_engine;
+GRANT SELECT, DELETE ON searched TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE, DELETE ON notices, queue, records, refusals TO counterseal_engine;
 GRANT UPDATE (starts_left, starts_left_at) ON caps TO counterseal_engine;
 GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger_type, trigger_ref, reference,
@@ -27,7 +28,7 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, operations, people, policies, queue, records,
-  refusals, remains, run_lines, schedules, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
+  refusals, remains, run_lines, schedules, searched, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON actions, inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;
@@ -53,6 +54,7 @@ GRANT SELECT ON caps, remains, tenants, workflows TO counterseal_appender;
 GRANT SELECT, INSERT ON audit_events, commands, directories, journal, ledger, operations, policies, tenant_settings,
   workspaces TO counterseal_appender;
 GRANT SELECT, UPDATE ON approvals, effects, families, waits TO counterseal_appender;
+GRANT INSERT ON searched TO counterseal_appender;
 GRANT SELECT, INSERT, DELETE ON group_members, people, queue, refusals TO counterseal_appender;
 GRANT SELECT, INSERT, UPDATE ON runs, votes TO counterseal_appender;
 GRANT UPDATE (created_at) ON queue TO counterseal_appender;

@@ -26,6 +26,7 @@ workflow: kept
 version: 1
 reference: ${{ trigger.ref }}
 retention: P30D
+search: {kept: "${{ trigger.value }}"}
 result: ${{ state.seen }}
 channels: {seen: {reduce: append, ledger: true}}
 steps:
@@ -134,7 +135,7 @@ async def test_when_its_time_is_over_no_value_of_a_run_is_left(keeper: Keeper) -
     await keeper.bundle()
     kept = await runtime.books.run()
     assert kept.purge_at - kept.finished_at == timedelta(days=30)
-    holding = {"journal", "ledger", "waits", "inbox"}
+    holding = {"journal", "ledger", "waits", "inbox", "searched"}
     assert holding <= await keeper.tables_with_values()
     assert await runtime.sweep() == 0
     lines = await runtime.books.lines(run_id)

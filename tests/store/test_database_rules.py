@@ -40,13 +40,14 @@ APPENDS = {
     **FROZEN.APPENDS,
     "families": "SELECT, UPDATE",
     "refusals": "SELECT, INSERT, DELETE",
+    "searched": "INSERT",
     **dict.fromkeys(("audit_events", "directories", "operations", "policies", "tenant_settings"), "SELECT, INSERT"),
 }
 APPEND_ONLY = ("audit_events", "journal", "ledger", "remains", "log_leaves", "log_counters")
 # What runs are made of, and what follows from them.
 OF_RUNS = {
     "runs", "journal", "queue", "waits", "approvals", "votes", "commands", "effects", "ledger", "remains", "bundles",
-    "workspaces", "families", "refusals",
+    "workspaces", "families", "refusals", "searched",
 }  # fmt: skip
 # Rows that nobody may delete.
 LASTING = ("effects",)

@@ -35,6 +35,7 @@ LEASE = "UPDATE commands SET status = 'leased' WHERE ordering_key = $1::uuid::te
 UNIQUE = {
     "ix_commands_one_at_a_time": "ordering_key",
     "ix_votes_unreviewed": "tenant_id",
+    "pk_searched": "tenant_id, name, value, run_id",
     "pk_actions": "tenant_id, account, key",
     "pk_approvals": "approval_id",
     "pk_audit_events": "stream_id, seq",

@@ -39,6 +39,7 @@ ROWS = {
     "runs": "INSERT INTO runs (run_id, tenant_id, workspace_id, workflow, workflow_version, workflow_digest,"
     " trigger_type, trigger_ref, reference, requested_by, status)"
     " VALUES ($2, $1, 'w', 'w', 1, 'd', 't', $2::uuid::text, 'r', 'p', 'queued')",
+    "searched": "INSERT INTO searched (tenant_id, name, value, run_id) VALUES ($1, 'n', 'v', $2)",
     "triggered": "INSERT INTO triggered (tenant_id, workflow, trigger_ref, reference, workspace_id, source,"
     " notification_id, outcome) VALUES ($1, 'w', $2::uuid::text, $2::uuid::text, 'w', 's', 'n', 'waiting')",
     "schedules": "INSERT INTO schedules (tenant_id, workflow, version, schedule, upto)"

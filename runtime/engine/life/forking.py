@@ -39,7 +39,7 @@ class Point(Struct, frozen=True):
 
 
 class Preview(Struct, frozen=True):
-    """What a fork would take over, and what it may do again: each step with its operation."""
+    """A preview of a fork: what it would take over, and what it may do again; each step with its operation."""
 
     line: int
     checkpoint: int

@@ -108,7 +108,8 @@ class Workflow:
     ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
     of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
     sorted. ``copies`` says that one of these builds a list in a loop. ``trigger`` is the JSON Schema of what starts a
-    run. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12).
+    run. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12). ``search``
+    gives the values by which they are found.
     """
 
     name: str
@@ -131,6 +132,7 @@ class Workflow:
     schedule: ScheduleStart | None = None
     webhook: WebhookStart | None = None
     trigger: JsonObject | None = None
+    search: Template | None = None
 
     def check_trigger(self, given: JsonObject) -> None:
         """Refuse a trigger that does not fit its schema: ``MisfitError`` names the field."""

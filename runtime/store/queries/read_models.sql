@@ -1,7 +1,7 @@
 -- name: runs
 -- A page of the runs of the tenant $1, newest first: behind ($2, $3); with the status $4, of the workflow $5, with the
 -- reference $6, requested by the person $7 if they are given. Runs of an older release hold only texts: those in $8
--- name the person.
+-- name the person. $9 and $10 are names and values by which they are found.
 SELECT r.run_id, r.workspace_id, r.workflow, coalesce(r.migrated_to, r.workflow_version) AS workflow_version,
   r.trigger_type, r.trigger_ref, r.reference,
   r.requested_by, r.requester, r.started_by, r.status, r.version, r.superstep, r.writes, r.error, r.created_at,
@@ -13,7 +13,11 @@ WHERE r.tenant_id = $1 AND (r.created_at, r.run_id) < ($2, $3)
   AND (CAST($6 AS text) IS NULL OR r.reference = $6)
   AND (CAST($7 AS text) IS NULL OR r.requester = $7
     OR r.requester IS NULL AND r.requested_by = ANY (CAST($8 AS text[])))
-ORDER BY r.created_at DESC, r.run_id DESC LIMIT $9;
+  AND (cardinality(CAST($9 AS text[])) = 0 OR r.run_id IN (
+    SELECT s.run_id FROM searched s
+    JOIN unnest(CAST($9 AS text[]), CAST($10 AS text[])) AS w(name, value) ON (s.name, s.value) = (w.name, w.value)
+    WHERE s.tenant_id = $1 GROUP BY s.run_id HAVING count(*) = cardinality(CAST($9 AS text[]))))
+ORDER BY r.created_at DESC, r.run_id DESC LIMIT $11;
 
 -- name: held
 -- The cap that keeps a run from starting, its workflow's before its tenant's.

@@ -42,6 +42,9 @@ UPDATE inbox SET payload = '{}' FROM waits w
 WHERE w.run_id = $1 AND inbox.tenant_id = w.tenant_id AND inbox.correlation_key = w.correlation_key
   AND inbox.correlation_key IS NOT NULL AND inbox.result->>'run' = w.run_id::text;
 
+-- name: searched
+DELETE FROM searched WHERE run_id = $1;
+
 -- name: children
 -- The results that the children of this run have handed over, even if nobody had to wait for them.
 UPDATE inbox SET payload = '{}' FROM runs c WHERE c.parent_run_id = $1 AND inbox.tenant_id = c.tenant_id
