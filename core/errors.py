@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import ClassVar
 
-NAMED_MAX = 20
+# A list of at most so many names and characters is told whole; of a longer one, the names that are most alike.
+NAMED_MAX, CHARACTERS_MAX, SOME = 20, 240, 5
 
 
 def sentences(message: str, remedy: str) -> str:
@@ -64,13 +65,39 @@ def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
     near = difflib.get_close_matches(name, alike, n=1, cutoff=0.6)
     if near:
         return f"Did you mean {near[0]!r}?"
-    return f"{what}: {', '.join(names[:NAMED_MAX])}{', …' if len(names) > NAMED_MAX else ''}." if names else ""
+    if len(names) > NAMED_MAX or sum(map(len, names)) > CHARACTERS_MAX:
+        some = sorted(nlargest(SOME, alike, key=lambda one: difflib.SequenceMatcher(None, one, name).ratio()))
+        return f"{what} are {len(names)}, such as {', '.join(some)}."
+    return f"{what}: {', '.join(names)}." if names else ""
 
 
 def _begins_alike(one: str, other: str) -> int:
     """The number of characters with which both begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def briefly(error: CountersealError, told: set[str]) -> str:
+    """An error as text, without the lists of names that were told before; notes those that it tells."""
+    if isinstance(error, DefinitionError):
+        return "\n".join(_briefly(problem, told) for problem in error.problems)
+    if _is_new(error.remedy, told):
+        return str(error)
+    return f"{error.where}: {error.message}" if isinstance(error, InputError) and error.where else error.message
+
+
+def _briefly(problem: Problem, told: set[str]) -> str:
+    return str(problem if _is_new(problem.remedy, told) else replace(problem, remedy=""))
+
+
+def _is_new(remedy: str, told: set[str]) -> bool:
+    """True unless the remedy is a list of names that was told before; notes it. A list that was cut is the same one."""
+    if remedy.count(", ") < 2:
+        return True
+    whole = remedy.partition(", such as ")[0]
+    new = whole not in told
+    told.add(whole)
+    return new
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +120,8 @@ class DefinitionError(InputError):
     code = "definition"
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
+        told = set[str]()
+        super().__init__("\n".join(_briefly(problem, told) for problem in problems))
         self.problems = problems
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,11 +15,12 @@ from msgspec import structs
 from app.cli import context
 from app.cli.bulk import Bulk, in_bulk
 from app.cli.outcome import Commands, Exit, Json, print_fields, print_json, print_part, print_rows, printable
-from core.errors import CountersealError, DefinitionError, InputError
+from core.errors import CountersealError, DefinitionError, InputError, briefly
 
 if TYPE_CHECKING:
     from connectors.catalog import Catalog
     from policy.sets import PolicySet
+    from runtime.engine.model.workflow import Workflow
 
 workflow = Commands(name="workflow", help="Workflows: check, publish, list, show, activate, retire, migrate.")
 
@@ -42,6 +44,9 @@ async def workflow_check(
 ) -> None:
     """Check workflows without publishing them, and show what each would do. Needs no database by itself.
 
+    What a workflow reads of one that it runs is checked against that one's `result`: among these files, and with
+    --in-force against what is published.
+
     Lists every problem with its line and column. A connector that is not configured here is only a warning, because the
     installation that runs the workflow may have it. So is a literal address that COUNTERSEAL_HTTP_HOSTS does not name.
     If COUNTERSEAL_SQL_URL is set, tables, columns and keys of the declarations are looked up in that database.
@@ -61,9 +66,13 @@ async def workflow_check(
     if directory_file is not None:
         people = load_directory(context.read_text(directory_file), str(directory_file)).deciders
 
+    children = _given_by(files, catalog)
+
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
         found = load_workflow(text, str(path), catalog, typed=True)
+        known = (await _children(found) if in_force else {}) | children
+        found = load_workflow(text, str(path), catalog, typed=True, children=known) if known else found
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
         here = await stand(settings, found, str(path), people)
@@ -71,6 +80,26 @@ async def workflow_check(
         return {**answer, "outline": outline(found, policies)}
 
     await report(files, check, _tell, as_json=as_json)
+
+
+def _given_by(files: list[Path], catalog: Catalog) -> dict[str, Any]:
+    """The schemas of what the workflows in these files give, by name and by version. A wrong file gives none."""
+    from runtime.definition.workflow import load_workflow
+
+    found = dict[str, Any]()
+    for path in files if len(files) > 1 else ():
+        with suppress(CountersealError):
+            one = load_workflow(context.read_text(path), str(path), catalog, typed=True)
+            found |= {f"{one.name}@{one.version}": one.gives, one.name: one.gives}
+    return found
+
+
+async def _children(found: Workflow) -> dict[str, Any]:
+    """The schemas of what the published workflows give that this one runs; asks the database."""
+    from runtime.requests.child_runs import given_by
+
+    async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
+        return {**await given_by(connection, faces.definitions, faces.settings.tenant, found)}
 
 
 async def _policies(catalog: Catalog, files: list[Path], *, in_force: bool) -> PolicySet | None:
@@ -95,13 +124,13 @@ async def report(
 
     The result of an invalid document has file, line, column, message and remedy of each fault.
     """
-    results: list[dict[str, Any]] = []
+    results, told = list[dict[str, Any]](), set[str]()
     for path in files:
         try:
             results.append({"file": str(path), "ok": True, **await check(path)})
         except CountersealError as error:
             problems = [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
-            results.append({"file": str(path), "ok": False, "problem": str(error), "problems": problems})
+            results.append({"file": str(path), "ok": False, "problem": briefly(error, told), "problems": problems})
     if as_json:
         print_json(results)
     else:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from connectors.naming import within
 from core.canonical import Json
 from core.cel_ast import ITEM
+from core.errors import nearest
 from core.templates import Template
 from runtime.definition.agents import AgentCompiler
 from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, seen_besides
@@ -137,7 +138,9 @@ class GraphCompiler(AgentCompiler):
         if step.needs is None:
             return (ids[number - 1],) if number else ()
         for need in [need for need in step.needs if need not in ids]:
-            self.problem((*path, "needs"), f"There is no step {need!r} beside this one.", f"One of {', '.join(ids)}.")
+            self.problem(
+                (*path, "needs"), f"There is no step {need!r} beside this one.", nearest(need, ids, "There are")
+            )
         return tuple(need for need in step.needs if need in ids)
 
     def _node(self, step_id: str, step: StepDocument, needs: tuple[str, ...], scope: StepScope) -> Node | None:

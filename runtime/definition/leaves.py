@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ from connectors.operation import Kind, Operation, text_parts
 from connectors.texts import unfilled
 from core.canonical import Json
 from core.documents import Document
-from core.errors import ExpressionError, InputError, Problem
+from core.errors import ExpressionError, InputError, Problem, nearest
 from core.expressions import WORKFLOW_LIMITS, Environment, environment_of
 from core.templates import Added, Languages, Template, TemplateError, compile_template, compile_value
 from core.terms import GroupQuorum, Terms, Tier
@@ -67,10 +68,19 @@ class LeafCompiler(ABC):
 
     ``read`` collects the ids whose output some expression reads, ``functions`` those that expressions use, ``failed``
     the leaf that each step in a branch is for. ``typed``: names below what has a schema are looked up in it.
+    ``children`` are the schemas of what other workflows give, by their names as steps have them.
     """
 
-    def __init__(self, document: Document, catalog: Catalog, *, typed: bool = False) -> None:
+    def __init__(
+        self,
+        document: Document,
+        catalog: Catalog,
+        *,
+        typed: bool = False,
+        children: Mapping[str, Json] = MappingProxyType({}),
+    ) -> None:
         self._document = document
+        self._children = children
         self.typed = typed
         self._catalog = catalog
         self._channels: frozenset[str] = frozenset()
@@ -148,12 +158,14 @@ class LeafCompiler(ABC):
     def _set(self, entry: Entry) -> graph.SetNode:
         return graph.SetNode(**self._common(entry, output=False))
 
+    def _channels_like(self, name: str) -> str:
+        return nearest(name, self._channels, "Declared") or "None is declared."
+
     def _sets(self, step: StepDocument, scope: StepScope) -> dict[str, Template]:
         result = {}
         for name, value in step.set.items():
             if name not in self._channels:
-                known = ", ".join(sorted(self._channels)) or "none"
-                self.problem((*scope.path, "set", name), f"There is no channel {name!r}.", f"Declared are: {known}.")
+                self.problem((*scope.path, "set", name), f"There is no channel {name!r}.", self._channels_like(name))
                 continue
             result[name] = self.value(scope, ("set", name), value)
         return result
@@ -320,16 +332,16 @@ class LeafCompiler(ABC):
         step = entry.step
         for name in step.inherit:
             if name not in self._channels:
-                known = ", ".join(sorted(self._channels)) or "none"
-                where = (*entry.scope.path, "inherit")
-                self.problem(where, f"There is no channel {name!r}.", f"Declared are: {known}.")
+                self.problem(
+                    (*entry.scope.path, "inherit"), f"There is no channel {name!r}.", self._channels_like(name)
+                )
         return graph.ChildNode(
             **named(step.run or ""),
             inherit=tuple(dict.fromkeys(step.inherit)),
             inputs=self.value(entry.scope, ("with",), step.with_),
             timeout=step.timeout,
             abandons=bool(step.abandon),
-            **self._common(entry, signal=True),
+            **self._common(entry, signal=True, schema=self._children.get(step.run or "")),
         )
 
     def _continue(self, entry: Entry) -> graph.ContinueNode:

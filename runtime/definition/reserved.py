@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from core.documents import load_document
-from core.errors import AuthorizationError, DefinitionError
+from core.errors import AuthorizationError, DefinitionError, nearest
 from core.terms import POLICY_APPROVERS
 from runtime.definition.compiler import GraphCompiler
 from runtime.definition.model import ChannelDocument, WorkflowDocument
@@ -78,8 +78,8 @@ def remembering(
             name, path = leaf.remember.channel, (*compiler.place(leaf.id), "agent", "remember", "channel")
             declared = content.channels.get(name)
             if declared is None:
-                known = ", ".join(sorted(content.channels)) or "none"
-                compiler.problem(path, f"There is no channel {name!r}.", f"Declared are: {known}.")
+                remedy = nearest(name, content.channels, "Declared") or "None is declared."
+                compiler.problem(path, f"There is no channel {name!r}.", remedy)
                 continue
             turns[name] = max(turns.get(name, 0), leaf.remember.turns)
             if problem := _unfit(declared):

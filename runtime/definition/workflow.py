@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
@@ -35,6 +36,7 @@ from runtime.definition.model import (
     WorkflowDocument,
 )
 from runtime.definition.reserved import remembering
+from runtime.definition.shapes import shape_of
 from runtime.definition.starts import started_by
 from runtime.engine.book.channels import bounded, misfit
 from runtime.engine.book.plan import flow_of
@@ -67,16 +69,23 @@ def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Ch
 
 
 def load_workflow(
-    text: str, file: str, catalog: Catalog, published: str | None = None, *, typed: bool = False
+    text: str,
+    file: str,
+    catalog: Catalog,
+    published: str | None = None,
+    *,
+    typed: bool = False,
+    children: Mapping[str, Json] = MappingProxyType({}),
 ) -> Workflow:
     """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
 
     ``typed``: names below the trigger and below outputs are looked up in their schemas. So is what is checked or
     published; what an earlier release has published goes on as it is. ``published`` is the digest under which it was
-    published: an earlier release took that of the text with its secrets.
+    published: an earlier release took that of the text with its secrets. ``children`` are the schemas of what other
+    workflows give, by their names as steps have them.
     """
     content = validate(document := load_document(text, file), WorkflowDocument)
-    compiler, text_digest = GraphCompiler(document, catalog, typed=typed), sha256_hex(text.encode())
+    compiler, text_digest = GraphCompiler(document, catalog, typed=typed, children=children), sha256_hex(text.encode())
     _typed_trigger(compiler, content.trigger)
     root = compiler.compile(content)
     text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
@@ -110,6 +119,7 @@ def load_workflow(
         copies=compiler.copies,
         subject=subject,
         search=search,
+        gives=shape_of(content.result, result, compiler.schemas),
         trigger=content.trigger,
         schedule=others[0],
         webhook=others[1],

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from uuid import UUID
 
 import asyncpg
 
 from core.canonical import Json, JsonObject
 from core.db import Connection
-from core.errors import InputError, NotFoundError
+from core.errors import ConsistencyError, InputError, NotFoundError
 from runtime.definition.catalog import Definitions
 from runtime.engine.life.facts import result_origins
 from runtime.engine.model.graph import ChildNode
@@ -60,3 +61,17 @@ async def check_children(connection: Connection, definitions: Definitions, tenan
             if name not in within or within[name].reducer is not own.reducer:
                 words = f"{leaf.workflow}@{leaf.version} has no channel {name!r} that is folded by {own.reducer}"
                 raise InputError(words, where=f"{leaf.id}.inherit", remedy="Declare it there, or inherit another.")
+
+
+async def given_by(
+    connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow
+) -> dict[str, JsonObject]:
+    """The schemas of what the published workflows give that this one runs, by their names as its steps have them."""
+    found = dict[str, JsonObject]()
+    for leaf in workflow.graph.leaves.values():
+        if isinstance(leaf, ChildNode):
+            with suppress(NotFoundError, ConsistencyError):  # what cannot run now is checked when it does
+                stored = await documents.startable_workflow(connection, tenant, leaf.workflow, leaf.version)
+                name = leaf.workflow if leaf.version is None else f"{leaf.workflow}@{leaf.version}"
+                found[name] = definitions.compiled(stored).gives
+    return {name: schema for name, schema in found.items() if schema}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from uuid import UUID
 
 from msgspec import Struct
@@ -11,7 +13,7 @@ from msgspec import Struct
 from approvals.electorate import slack_groups, unanswerable
 from approvals.tally import resolved
 from connectors.catalog import Catalog
-from core.canonical import JsonObject, sha256_hex
+from core.canonical import Json, JsonObject, sha256_hex
 from core.db import Connection, check_tenant
 from core.errors import AuthorizationError, DefinitionError, InputError
 from core.identity import Directory, Kind
@@ -26,12 +28,13 @@ from runtime.definition.schemas import refuse_unsendable
 from runtime.definition.workflow import load_workflow
 from runtime.engine.book.contributors import stated_contributors
 from runtime.engine.model.workflow import Workflow
-from runtime.requests.child_runs import check_children
+from runtime.requests.child_runs import check_children, given_by
 from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.declaring import settled
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
 from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
+from runtime.store.claims import COMPILING, aside
 from runtime.store.documents import StoredWorkflow
 
 
@@ -78,7 +81,8 @@ async def publish_workflow(
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
     first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
     """
-    _, (workflow, wrong) = await settled(connection, definitions, tenant, text, partial(_compiled, text, file))
+    catalog, (workflow, wrong) = await settled(connection, definitions, tenant, text, partial(_compiled, text, file))
+    wrong = wrong or await _misread(connection, definitions, tenant, (text, file, workflow, catalog))
     if wrong is not None:
         before = await documents.workflow(connection, tenant, workflow.name, workflow.version)
         if before is None or before.source != text:
@@ -119,9 +123,26 @@ def _compiled(text: str, file: str, catalog: Catalog) -> tuple[Workflow, Definit
         return check_workflow(catalog, text, file, typed=False), error
 
 
-def check_workflow(catalog: Catalog, text: str, file: str, *, typed: bool = True) -> Workflow:
+async def _misread(
+    connection: Connection, definitions: Definitions, tenant: str, made: tuple[str, str, Workflow, Catalog]
+) -> DefinitionError | None:
+    """Compile a workflow once more with what the workflows that it runs give; what is wrong then."""
+    text, file, workflow, catalog = made
+    children = await given_by(connection, definitions, tenant, workflow)
+    if not children:
+        return None
+    try:
+        await aside(COMPILING, partial(check_workflow, catalog, text, file, children=children), connection)
+    except DefinitionError as error:
+        return error
+    return None
+
+
+def check_workflow(
+    catalog: Catalog, text: str, file: str, *, typed: bool = True, children: Mapping[str, Json] = MappingProxyType({})
+) -> Workflow:
     """Compile a workflow that is not Counterseal's own; ``DefinitionError`` lists what is wrong with it."""
-    workflow = load_workflow(text, file, catalog, typed=typed)
+    workflow = load_workflow(text, file, catalog, typed=typed, children=children)
     refuse_reserved(workflow.name, text, file)
     refuse_unsendable(text, file, workflow.operations)
     return workflow

@@ -9,6 +9,8 @@ import pytest
 
 from app import doctor
 from app.access import Role
+from runtime.store import replication
+from runtime.store.replication import Unavailable
 
 EVENT = {"table": "incident", "event": "insert", "sys_id": "s1", "sys_mod_count": "0"}
 NEWER = """
@@ -26,6 +28,15 @@ people: [{id: ann, name: Ann}, {id: bob, name: Bob}, {id: tess, name: Tess}]
 groups: {leads: []}
 """
 SOMEBODY = NOBODY.replace("leads: []", "leads: [ann]").replace("version: 3", "version: 4")
+
+
+MORE = "policy: more\nversion: 1\nrules: [{id: no, match: {operation: servicenow.*}, outcome: deny}]\n"
+THING = (
+    "operations:\n- {name: crm.thing.get, connector: http, handler: 'http:send', side_effects: none, risk: low,"
+    " summary: Get it, target: thing, input_schema: {type: object, required: [method, url], properties:"
+    " {method: {type: string}, url: {type: string}}}, output_schema: {type: object}}\n"
+)
+Act = Callable[[Any], Awaitable[None]]
 
 
 async def unfit(one: Any) -> None:
@@ -75,13 +86,40 @@ async def overtaken(one: Any) -> None:
     await one.add(NEWER.replace("simple", "mine").replace("version: 2", "version: 3"))
 
 
-Act = Callable[[Any], Awaitable[None]]
+def unusable(kind: str, name: str) -> Act:
+    """A start that could not use a document of the folder."""
+
+    async def begins(one: Any) -> None:
+        found = [Unavailable(kind, name, f"{kind}.yaml", "It could not be read.")]
+        await one.app.faces.ask("default", replication.replace, found)
+
+    return begins
+
+
+def published(kind: str, text: str) -> Act:
+    async def ends(one: Any) -> None:
+        client = await one.client(Role.ADMIN)
+        answer = await client.post(f"/v1/{kind}", json={"source": text})
+        assert answer.is_success, answer.text
+
+    return ends
+
+
+declared = published("operations", THING)
 CAUSES: dict[str, tuple[str, Act, Act]] = {
     "an event fits": ("trigger of simple", unfit, fit),
     "the workflow is repaired": ("trigger of simple", unfit, newer),
     "the workflow is retired": ("trigger of simple", unfit, retired),
     "somebody can decide": ("questions", nobody, somebody),
     "the pause is lifted": ("paused", paused, resumed),
+    "a directory is published": ("unavailable directory tests", unusable("directory", "tests"), somebody),
+    "another directory is published": ("unavailable directory", unusable("directory", ""), somebody),
+    "a policy is published": ("unavailable policy more", unusable("policy", "more"), published("policies", MORE)),
+    "declarations are published": (
+        "unavailable operations",
+        unusable("operations", ""),
+        published("operations", THING),
+    ),
     "a newer version has taken its place": ("workflow mine@2", untrusted, overtaken),
 }
 

@@ -68,7 +68,7 @@ FAULTS = {
     ),
     "need of nobody": (
         with_steps(A, B.replace("id: b,", "id: b, needs: [c],")),
-        (5, "no step 'c' beside this one", "One of a, b."),
+        (5, "no step 'c' beside this one", "There are: a, b."),
     ),
     "duplicate id": (with_steps(A, A), (5, "The id 'a' is taken by the step in line 4.", "unique")),
     "duplicate id in a branch": (
@@ -86,7 +86,7 @@ FAULTS = {
     "no steps": (with_steps("  - {foreach: '${{ [1] }}'}\n"), (4, "no `steps`", "Add")),
     "unknown channel": (
         HEAD + "channels: {n: {}}\nsteps:\n" + A.replace("with:", 'set: {m: "${{ 1 }}"}, with:'),
-        (5, "no channel 'm'", "Declared are: n."),
+        (5, "no channel 'm'", "Declared: n."),
     ),
     "bad expression": (with_steps(A.replace("x}", '"${{ trigger. }}"}')), (4, "", "")),
     "unknown variable": (with_steps(A.replace("x}", '"${{ triger.a }}"}')), (4, "triger", "")),

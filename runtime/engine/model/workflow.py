@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -109,7 +109,7 @@ class Workflow:
     of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
     sorted. ``copies`` says that one of these builds a list in a loop. ``trigger`` is the JSON Schema of what starts a
     run. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12). ``search``
-    gives the values by which they are found.
+    gives the values by which they are found, ``gives`` is the JSON Schema of its result as far as it is known.
     """
 
     name: str
@@ -133,6 +133,7 @@ class Workflow:
     webhook: WebhookStart | None = None
     trigger: JsonObject | None = None
     search: Template | None = None
+    gives: JsonObject = field(default_factory=dict)
 
     def check_trigger(self, given: JsonObject) -> None:
         """Refuse a trigger that does not fit its schema: ``MisfitError`` names the field."""

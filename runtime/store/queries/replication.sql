@@ -21,6 +21,13 @@ INSERT INTO unavailable (tenant_id, place, kind, name, reason) VALUES ($1, $2, $
 ON CONFLICT (tenant_id, place) DO UPDATE SET reason = excluded.reason;
 
 -- name: list
-SELECT kind, name, place, reason FROM unavailable WHERE tenant_id = $1 AND ($2::text IS NULL OR kind = $2)
-  AND ($3::text IS NULL OR name = $3)
-ORDER BY kind, name, place;
+-- What has been published since is available. Without a name, a row is about whatever is of its kind.
+SELECT u.kind, u.name, u.place, u.reason FROM unavailable u
+WHERE u.tenant_id = $1 AND ($2::text IS NULL OR u.kind = $2) AND ($3::text IS NULL OR u.name = $3)
+  AND NOT EXISTS (
+    SELECT FROM (
+      SELECT 'policy' AS kind, name, published_at FROM policies WHERE tenant_id = $1
+      UNION ALL SELECT 'directory', name, published_at FROM directories WHERE tenant_id = $1
+      UNION ALL SELECT 'operations', name, published_at FROM operations WHERE tenant_id = $1) p
+    WHERE p.kind = u.kind AND (u.name = '' OR p.name = u.name) AND p.published_at > u.found_at)
+ORDER BY u.kind, u.name, u.place;
