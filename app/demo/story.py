@@ -49,8 +49,10 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
     """Run the demo; return the exit code. With ``auto`` it clicks by itself, and its last line is one JSON object."""
     began = time.monotonic()
     installation = load_settings().home.absolute()
-    # The demo has its own home, with its own database, key and evidence, beside the installation's home.
+    # The demo has its own home, with its own database, key and evidence, beside the installation's home if it can be.
     home = installation.with_name(f"{installation.name}-demo")
+    if not (home.exists() or os.access(home.parent, os.W_OK)):
+        home = installation / "demo"  # in a container with a read-only root nothing beside the home can be written
     # Ignore the installation's settings: the demo must not touch, for example, its database.
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         del os.environ[name]
