@@ -116,9 +116,10 @@ class Template:
             _check_structures(made, self._languages, ())
         return made
 
-    def present(self) -> Present:
-        """The same template, which leaves out what is not there."""
-        return Present(self._environment, self._node, self._languages)
+    @property
+    def made_of(self) -> tuple[Environment, _Node, Languages | None]:
+        """All that another kind of template is made of, to be rendered otherwise."""
+        return self._environment, self._node, self._languages
 
     def word(self, path: Path) -> str | None:
         """The text at this place if the document fixes it; None if it is computed, or if nothing stands there."""
@@ -142,35 +143,6 @@ class Template:
                 if not any(True for _ in _references(member)):
                     found[name] = _render(member, self._environment.bind({}, frozenset()))
         return found
-
-
-class Present(Template):
-    """An object of which each member is one place of a variable: a member whose place does not exist is left out.
-
-    So one document fits every input of an operation, whichever of its inputs are given.
-    """
-
-    __slots__ = ()
-
-    def render(self, values: Mapping[str, object]) -> Json:
-        """The members that there are. Errors as in ``Template.render``."""
-        node = self._node
-        assert isinstance(node, dict), "it is compiled from an object"
-        there = {name: item for name, item in node.items() if _there(item, values)}
-        return Template(self._environment, there, self._languages).render(values)
-
-
-def _there(node: _Node, values: Mapping[str, object]) -> bool:
-    part = node.parts[0] if isinstance(node, _Text) and len(node.parts) == 1 else None
-    if not isinstance(part, Expression) or part.place is None:
-        return True
-    variable, members = part.place
-    here: object = values.get(variable)
-    for member in members:
-        if not isinstance(here, Mapping) or member not in here:
-            return False
-        here = here[member]
-    return True
 
 
 def compile_template(environment: Environment, text: str, want: str | None = None) -> Template:

@@ -24,6 +24,7 @@ from core.canonical import Json
 from core.documents import Document
 from core.errors import ExpressionError, InputError, Problem, nearest
 from core.expressions import WORKFLOW_LIMITS, Environment, environment_of
+from core.present import Present
 from core.templates import Added, Languages, Template, TemplateError, compile_template, compile_value
 from core.terms import GroupQuorum, Terms, Tier
 from policy.evaluate import terms_of
@@ -236,7 +237,7 @@ class LeafCompiler(ABC):
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
-        inputs = inputs.present() if self.presents else inputs
+        inputs = Present(inputs) if self.presents else inputs
         common = self._common(entry, signal=durable, schema=operation.output_schema)
         title, name = self._title(entry, operation), operation.name
         return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)
