@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from core.canonical import Json, JsonObject
 
@@ -59,6 +59,13 @@ class Refused(Exception):
     def __init__(self, code: Code, message: str, data: Json = None) -> None:
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
+
+
+class _Unsupported(Struct, frozen=True):
+    """The versions that there are, and the one that a client wants."""
+
+    supported: list[str]
+    requested: str
 
 
 class Message(Struct, frozen=True):
@@ -146,7 +153,7 @@ def _version(method: str, meta: JsonObject, headers: Mapping[str, Sequence[str]]
         return HANDSHAKE[-1]  # the handshake says which; its header says nothing yet
     version = named or UNNAMED
     if version not in (MODERN if told is not None else (*HANDSHAKE, *MODERN)):
-        data: JsonObject = {"supported": [*MODERN, *HANDSHAKE[::-1]], "requested": version[:_TEXT_MAX]}
+        data = to_builtins(_Unsupported([*MODERN, *HANDSHAKE[::-1]], version[:_TEXT_MAX]))
         raise Refused(Code.UNSUPPORTED_VERSION, "This revision of the protocol is not served.", data)
     return version
 
