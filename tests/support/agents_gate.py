@@ -78,7 +78,8 @@ class Books:
     def until(self, fact: Callable[[], bool]) -> None:
         """Wait for a fact about what was asked."""
         with self.changed:
-            assert self.changed.wait_for(fact, timeout=30)
+            while not fact():
+                assert self.changed.wait(timeout=60), "It asked nothing more."
 
     def only(self) -> Action:
         """The one action that was asked for."""
@@ -95,7 +96,7 @@ def serving(**given: Any) -> Iterator[Books]:
         pass
 
     Handler.books = books
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = _Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     books.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -112,6 +113,11 @@ def digest_of(tool: str, arguments: Any) -> str:
     """The digest of a call, by another way than the package's own."""
     call = {"arguments": arguments, "mode": "gate", "tool": tool}
     return sha256(json.dumps(call, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, *_: Any) -> None:
+        """Clients are killed here, and go away in the middle of an answer."""
 
 
 class _Problem(Exception):

@@ -128,3 +128,8 @@ def resume(how: How, call: dict[str, Any]) -> list[str]:
         waits = bool(made.get_state(THREAD).interrupts)
         answer = json.loads('{"approved": true, "decision": "permit"}')
         return told(made.invoke(Command(resume=answer) if waits else None, THREAD))
+
+
+def hosted(how: How) -> None:
+    """A tool that the model's provider runs."""
+    create_agent(Model(calls=[]), [{"type": "web_search"}], middleware=[Governed(how.gate())]).invoke(begin())

@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from agents import Agent, RunConfig, RunHooks, Runner, RunState, function_tool
+from agents import Agent, RunConfig, RunHooks, Runner, RunState, WebSearchTool, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 from counterseal_agents.openai_agents import governed, ready
@@ -85,3 +85,8 @@ async def _resume(how: How) -> list[str]:
         state.approve(item)
     result = await Runner.run(made, state, run_config=QUIET)
     return [str(item.output) for item in result.new_items if item.type == "tool_call_output_item"]
+
+
+def hosted(how: How) -> None:
+    """A tool that the model's provider runs."""
+    governed(Agent(name="payer", tools=[WebSearchTool()]), how.gate())

@@ -40,8 +40,8 @@ class How:
     terms: Terms = FAST
     token: str = TOKEN
     # Called in the body after its effect; `abody` is awaited where the framework awaits bodies.
-    body: Callable[[], None] = lambda: None
-    abody: Callable[[], Awaitable[None]] | None = None
+    body: Callable[[], Any] = lambda: None
+    abody: Callable[[], Awaitable[Any]] | None = None
     # The process kills itself before it sends to this stage, or (with a `+`) after that stage's answer.
     kill: str = ""
     # Another hook changes the arguments to these, before us or after us; or calls again when a call failed.

@@ -228,11 +228,12 @@ def _sent(client: httpx.Client, url: str, step: Send) -> Answer:
     headers = {} if step.key is None else {"Idempotency-Key": step.key}
     request = client.stream(step.method, url + step.path, content=step.body, headers=headers, timeout=step.seconds)
     with request as response:
+        _check_encoding(response)
         body = bytearray()
-        for part in response.iter_raw():
+        for part in response.iter_bytes():
             body += part
             _check(body, until)
-        return _answer(response, bytes(body))
+        return Answer(response.status_code, response.headers.get("content-type", ""), bytes(body))
 
 
 async def _adrive(client: httpx.AsyncClient, url: str, flow: Flow[T]) -> T:
@@ -261,11 +262,12 @@ async def _asent(client: httpx.AsyncClient, url: str, step: Send) -> Answer:
     headers = {} if step.key is None else {"Idempotency-Key": step.key}
     request = client.stream(step.method, url + step.path, content=step.body, headers=headers, timeout=step.seconds)
     async with request as response:
+        _check_encoding(response)
         body = bytearray()
-        async for part in response.aiter_raw():
+        async for part in response.aiter_bytes():
             body += part
             _check(body, until)
-        return _answer(response, bytes(body))
+        return Answer(response.status_code, response.headers.get("content-type", ""), bytes(body))
 
 
 def _check(body: bytearray, until: float) -> None:
@@ -275,10 +277,10 @@ def _check(body: bytearray, until: float) -> None:
         raise httpx.ReadTimeout("the answer came too slowly")
 
 
-def _answer(response: httpx.Response, body: bytes) -> Answer:
+def _check_encoding(response: httpx.Response) -> None:
+    """Refuse a body that would grow when it is unpacked."""
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise httpx.DecodingError("the answer is encoded, which was not asked for")
-    return Answer(response.status_code, response.headers.get("content-type", ""), body)
 
 
 def _no_answer(error: Exception) -> str:
