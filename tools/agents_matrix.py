@@ -24,6 +24,7 @@ FRAMEWORKS = {
 }
 
 FAULTS = {
+    "none": "None",
     "server_down": "The server is down",
     "time_out": "It does not answer in time",
     "unauthorized": "401",
@@ -71,6 +72,7 @@ _OF_ALL = {
     **{fault: Cell(NOT_RUN) for fault in (
         "server_down", "time_out", "unauthorized", "server_error", "html", "empty", "another_yes", "canceled",
     )},
+    "none": Cell(ONCE),
     "killed_before_permit": Cell(NOT_RUN),
     "killed_before_body": Cell(NOT_RUN, _DOUBT),
     "killed_in_body": Cell(IN_DOUBT, _DOUBT),

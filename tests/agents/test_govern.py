@@ -100,9 +100,10 @@ def test_a_call_waits_for_its_yes_and_a_later_one_finds_the_same_question(books:
         with pytest.raises(Pending):
             call(how, kind)
     how.terms = replace(how.terms, wait=20.0)
-    answered = threading.Timer(0.2, books.settle, ["approved"])
+    answered = threading.Thread(target=lambda: books.until(lambda: "look" in books.asked) or books.settle("approved"))
     answered.start()
     assert call(how, kind) == "paid 5"
+    answered.join()
     assert end_of(books, how) == "ran once, as approved"
 
 
@@ -154,6 +155,15 @@ def test_a_report_that_does_not_arrive_is_said(books: Books, how: How, kind: str
     with pytest.raises(Unreported, match="has run") as told:
         call(how, kind)
     assert (told.value.result, end_of(books, how)) == ("paid 5", "ran, in doubt")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_fetch_that_was_begun_is_not_given_up_and_an_unfit_output_is_left_out(
+    books: Books, how: How, kind: str
+) -> None:
+    books.slow = books.picky = True
+    assert call(how, kind) == "paid 5"
+    assert (end_of(books, how), books.only().output) == ("ran once, as approved", None)
 
 
 @pytest.mark.parametrize("kind", BOTH)

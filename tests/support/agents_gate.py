@@ -48,6 +48,10 @@ class Books:
 
     decide: Callable[[str, dict[str, Any]], str] = lambda tool, arguments: "approved"
     lease: float = LEASE
+    # The first fetch is recorded, and only the next one has the permit.
+    slow: bool = False
+    # A report with an output is not taken.
+    picky: bool = False
     # The stage (ask, look, permit, heartbeat, outcome) whose answers are spoiled, how, and how often.
     stage: str = ""
     fault: str = ""
@@ -216,7 +220,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self._shown(going[-1])
 
     def _look(self, _: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        return self._shown(self._found(self.path.split("?")[0].rsplit("/", 1)[1]))
+        path, _, query = self.path.partition("?wait=")
+        action = self._found(path.rsplit("/", 1)[1])
+        self.books.changed.wait_for(lambda: action.status not in ("judging", "pending"), float(query or 0))
+        return self._shown(action)
 
     def _found(self, name: str) -> Action:
         if name not in self.books.actions:
@@ -241,12 +248,14 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Problem(422, "The nonce is none.")
         if not isinstance(body["wait"], int | float) or not 0 <= body["wait"] <= 50:
             raise _Problem(422, "It waits too long.")
-        self.books.changed.wait_for(lambda: action.status != "pending", body["wait"])
         if body["digest"] != action.digest or action.nonce not in (None, body["nonce"]):
             raise _Problem(409, "The permit was given to another fetch.")
         said = {"id": action.id, "nonce": body["nonce"], "digest": body["digest"]}
         if action.status in ("pending", "judging"):
             return 202, {**said, "decision": "wait", "status": action.status, "poll_after": 1}
+        if self.books.slow and action.nonce is None and action.status == "approved":
+            action.nonce = body["nonce"]
+            return 202, {**said, "decision": "wait", "status": "judging", "poll_after": 1}
         if action.status in ("approved", "executing"):
             action.status, action.nonce = "executing", body["nonce"]
             action.permit = action.permit or secrets.token_hex(32)
@@ -265,6 +274,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _outcome(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         _only(body, {"permit", "outcome", "digest"}, {"output", "detail"})
         action = self._of_permit(body)
+        if self.books.picky and "output" in body:
+            raise _Problem(422, "The output is too large.")
         if action.outcome is None:
             ends = {"succeeded": "applied", "failed": "failed", "not_run": "failed", "unknown": "in_doubt"}
             in_doubt = action.status != "executing" or body["digest"] != action.digest

@@ -34,6 +34,7 @@ def _spoiled(at: str, fault: str) -> Row:
         books.stage, books.fault = at, fault
         how.terms = FAST if fault == "hang" else PATIENT
         _turn(stage, how)
+        assert at in books.asked
 
     return row
 
@@ -110,6 +111,7 @@ def _changed(where: str) -> Row:
         books.decide = lambda tool, arguments: "approved" if arguments == PAY or not arguments else "denied"
         how.change = (where, LARGE)
         _turn(stage, how)
+        assert how.ran or [one.arguments for one in books.actions.values()][-1] == LARGE
 
     return row
 
@@ -157,6 +159,11 @@ def _time_limit(stage: Any, books: Books, how: How) -> None:
     if hasattr(stage, "aturn"):
         how.abody = asyncio.Event().wait
     _turn(stage, how)
+    assert "permit" in books.asked
+
+
+def _no_fault(stage: Any, books: Books, how: How) -> None:
+    assert stage.turn(how, [PAY]) == ["paid 5"]
 
 
 def _hosted(stage: Any, books: Books, how: How) -> None:
@@ -169,6 +176,7 @@ def _hosted(stage: Any, books: Books, how: How) -> None:
 
 
 ROWS: dict[str, Row] = {
+    "none": _no_fault,
     "server_down": _server_down,
     "time_out": _spoiled("permit", "hang"),
     "unauthorized": _unauthorized,

@@ -33,7 +33,13 @@ _LATER = {
     "approved": "it is let out, and its permit is still to be fetched",
     "executing": "it is under way",
 }
+# Statuses of a call that is not decided.
+_OPEN = ("judging", "pending")
 _STATUS = "#status"
+# A fetch is judged anew and recorded before its permit goes out: that takes a moment, and a busy server takes longer.
+FETCH_SECONDS = 20.0
+# A report that the server cannot keep as it is: it is left without what the tool gave back.
+_UNFIT = (400, 413, 422)
 
 
 @dataclass(frozen=True)
@@ -133,24 +139,21 @@ def ask(call: Call, terms: Terms) -> Flow[tuple[str, str]]:
 
 
 def look(call: Call, terms: Terms) -> Flow[bool]:
-    """Ask, and wait until it is judged; True if people are still to decide. Nothing is let out by this."""
+    """Ask, and wait until it is decided, as long as the terms say; True if it is not. Nothing is let out by this."""
     action, status = yield from ask(call, terms)
-    until, pause = now() + terms.wait, terms.pause
-    while status == "judging" and now() < until:
-        yield Pause(min(pause, max(0.0, until - now())))
-        pause *= 2
-        send = Send(f"/v1/actions/{action}", b"", terms.timeout, method="GET")
-        found = yield from _exchange(call, send, terms, action)
-        if _id_of(call, found) != action:
-            raise _closed(call, "the answer is about another action", action)
-        status = _text(found, "status")
-    return status in ("judging", "pending")
+    return (yield from _decided(call, terms, action, status)) in _OPEN
 
 
 def obtain(call: Call, terms: Terms) -> Flow[Permit]:
-    """Ask for the call, wait as long as the terms say, and fetch its permit; ``NotRun`` without an explicit yes."""
-    action, _ = yield from ask(call, terms)
-    nonce, until = secrets.token_hex(32), now() + terms.wait
+    """Ask for the call, wait as long as the terms say, and fetch its permit; ``NotRun`` without an explicit yes.
+
+    A fetch of what is let out may have begun the lease already. So it is not given up before its answer had time.
+    """
+    action, status = yield from ask(call, terms)
+    status = yield from _decided(call, terms, action, status)
+    if status in _OPEN:
+        raise _pending(call, action, status)
+    nonce, until = secrets.token_hex(32), now() + FETCH_SECONDS
     while True:
         wait = min(WAIT_MAX, max(0.0, until - now()))
         body = canonical({"nonce": nonce, "digest": call.digest, "wait": round(wait, 3)})
@@ -164,10 +167,24 @@ def obtain(call: Call, terms: Terms) -> Flow[Permit]:
             raise _refusal(call, action, answer)
         if answer.get("decision") != "wait":
             raise _closed(call, "it says neither permit, deny nor wait", action)
-        if now() >= until:
+        if now() >= until or answer.get("status") == "pending":
             raise _pending(call, action, _text(answer, "status"))
-        if now() - began < wait:
-            yield Pause(min(_seconds(answer, "poll_after", 5.0), max(0.0, until - now())))
+        yield Pause(min(terms.pause, max(0.0, until - now())))
+
+
+def _decided(call: Call, terms: Terms, action: str, status: str) -> Flow[str]:
+    """Wait until the action is decided, as long as the terms say; return its status then."""
+    until = now() + terms.wait
+    while status in _OPEN and (left := until - now()) > 0:
+        began, wait = now(), min(WAIT_MAX, left)
+        send = Send(f"/v1/actions/{action}?wait={wait:.3f}", b"", terms.timeout + wait, method="GET")
+        found = yield from _exchange(call, send, terms, action)
+        if _id_of(call, found) != action:
+            raise _closed(call, "the answer is about another action", action)
+        status = _text(found, "status")
+        if status in _OPEN and now() - began < wait / 2:  # the server holds no more callers
+            yield Pause(min(_seconds(found, "poll_after", 5.0), max(0.0, until - now())))
+    return status
 
 
 def report(permit: Permit, outcome: str, timeout: float, pause: float, output: Json, detail: str) -> Flow[None]:
@@ -184,6 +201,11 @@ def report(permit: Permit, outcome: str, timeout: float, pause: float, output: J
             found = _read(_given((yield send)), (200,))
         except (Unreachable, _Unusable) as error:
             problem = str(error)
+            if isinstance(error, _Unusable) and error.status in _UNFIT and "output" in told:
+                told = {**told, "detail": "What the tool gave back could not be kept."}
+                del told["output"]
+                send = Send(send.path, canonical(told), timeout)
+                continue
             if isinstance(error, _Unusable) and not error.again:
                 break
         else:
