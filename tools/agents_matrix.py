@@ -39,9 +39,9 @@ FAULTS = {
     "canceled": "The call is canceled while it waits",
     "canceled_in_body": "… in the body",
     "retry_around": "The body fails, and a retry around us repeats the call",
-    "retry_inside": "… a retry between us and the body",
+    "retry_inside": "… and a retry between us and the body repeats it",
     "changed_before": "Another hook changes the arguments before us",
-    "changed_after": "… after us",
+    "changed_after": "… changes them after us",
     "two_equal_calls": "Two equal calls in one turn",
     "edited": "The arguments are edited in the stored state",
     "resumed": "Resumed in another process, after the yes",
@@ -130,3 +130,11 @@ def rows() -> Iterator[tuple[str, ...]]:
     for fault, words in FAULTS.items():
         cells = [cell(framework, fault) for framework in FRAMEWORKS]
         yield (words, *(f"**{one.end}**{': ' if one.remark else ''}{one.remark}" for one in cells))
+
+
+def left_open() -> Iterator[str]:
+    """What cannot be closed, with what to do instead."""
+    for fault, words in FAULTS.items():
+        for remark in dict.fromkeys(cell(name, fault).remark for name in FRAMEWORKS if cell(name, fault).end == OPEN):
+            whose = [words for name, words in FRAMEWORKS.items() if cell(name, fault).remark == remark]
+            yield f"*{words.removeprefix('… ')}* ({', '.join(whose)}): {remark}."

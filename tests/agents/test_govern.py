@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, Field, SecretStr
 
 from core.canonical import digest
 from counterseal_agents import Closed, Gate, NotRun, Pending, Refused, Ungoverned, Unreported, digest_of_call, govern
@@ -269,6 +270,29 @@ def test_defaults_extras_and_unseen_arguments(books: Books, how: How) -> None:
     assert got == {"first": 1, "rest": (2, 3), "price": Decimal("1.50"), "context": how, "more": {"extra": 4}}
     with pytest.raises(Closed, match="stands twice"):
         govern(act, gate=how.gate(), unseen=["context"])(1, rest=5)
+
+
+class Order(BaseModel):
+    """A model, as frameworks make of arguments."""
+
+    amount: int
+    to: list[str] = Field(default_factory=list, alias="TO")
+    note: SecretStr | None = None
+
+
+def test_models_show_all_that_they_hold(books: Books, how: How) -> None:
+    class Shop:
+        """A program's own object."""
+
+        def buy(self, order: Order) -> None:
+            how.done({})
+
+    buy = govern(Shop.buy, gate=how.gate())
+    buy(Shop(), Order(amount=1, TO=["ana"]))
+    assert books.only().arguments == {"order": {"amount": 1, "TO": ["ana"], "note": None}}
+    with pytest.raises(Closed, match="does not show all"):
+        buy(Shop(), Order(amount=1, note=SecretStr("hidden")))
+    assert len(how.ran) == 1
 
 
 class Later:

@@ -17,10 +17,11 @@ from crewai.hooks import (
     unregister_after_tool_call_hook,
     unregister_before_tool_call_hook,
 )
-from crewai.tools import BaseTool
+from crewai.tools import BaseTool, tool
 
+from counterseal_agents import Gate
 from counterseal_agents.crewai import governed
-from tests.support.agents_stage import How
+from tests.support.agents_stage import PAY, How
 
 CAN_PAUSE = False
 HOW: list[How] = []
@@ -62,16 +63,20 @@ class Pay(BaseTool):
         return HOW[-1].pay(amount, to)
 
 
-def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
-    """What the model was told about its calls. Where the framework repeats nothing, the model does."""
+def crew_of(how: How, turns: list[list[dict[str, Any]]], pay: BaseTool) -> Crew:
+    """A crew of one agent with the tool."""
     HOW.append(how)
-    turns = [calls, calls] if how.retry else [calls]
-    said: list[str] = []
     agent = Agent(
-        role="payer", goal="pay", backstory="pays", tools=[Pay()], llm=Model(model="scripted", turns=turns, taken=[]),
+        role="payer", goal="pay", backstory="pays", tools=[pay], llm=Model(model="scripted", turns=turns, taken=[]),
         max_execution_time=None if how.limit is None else 1, max_retry_limit=0, verbose=False,
     )  # fmt: skip
-    crew = Crew(agents=[agent], tasks=[Task(description="pay", expected_output="paid", agent=agent)], memory=False)
+    return Crew(agents=[agent], tasks=[Task(description="pay", expected_output="paid", agent=agent)], memory=False)
+
+
+def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
+    """What the model was told about its calls. Where the framework repeats nothing, the model does."""
+    said: list[str] = []
+    crew = crew_of(how, [calls, calls] if how.retry else [calls], Pay())
     if not how.ungoverned:
         governed(crew, how.gate())
 
@@ -110,6 +115,39 @@ def resume(how: How, call: dict[str, Any]) -> list[str]:
 
 def hosted(how: How) -> None:
     """A tool that the model's provider runs."""
+    _hosted(how.gate(), [])
+
+
+def _hosted(gate: Gate, ungoverned: list[str]) -> None:
     model = Model(model="scripted", turns=[], taken=[])
     object.__setattr__(model, "builtin_tools", ["web_search"])
-    governed(Agent(role="r", goal="g", backstory="b", tools=[Pay()], llm=model), how.gate())
+    governed(Agent(role="r", goal="g", backstory="b", tools=[Pay()], llm=model), gate, ungoverned=ungoverned)
+
+
+def _servers(gate: Gate, ungoverned: list[str]) -> None:
+    model = Model(model="scripted", turns=[], taken=[])
+    made = Agent(role="r", goal="g", backstory="b", llm=model, mcps=["https://mcp.example.com/api"])
+    governed(made, gate, ungoverned=ungoverned)
+
+
+UNSEEN = (_hosted, _servers)
+
+
+def two_lines(program: str, how: How) -> None:
+    """Run the program of two lines."""
+    room: dict[str, Any] = {"made": crew_of(how, [[{"amount": 5}]], Pay())}
+    exec(program, room)
+    room["crew"].kickoff()
+    assert how.ran[-1] == PAY
+
+
+def by_decorator(how: How) -> str:
+    """The answer of a tool that was made of a function."""
+
+    @tool("pay")
+    def pay(amount: int) -> str:
+        """Pay somebody."""
+        return how.pay(amount)
+
+    crew = governed(crew_of(how, [], pay), how.gate())
+    return str(crew.agents[0].tools[0].run(amount=7))

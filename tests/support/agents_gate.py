@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
             going = [made]
         return self._shown(going[-1])
 
-    def _look(self, _: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _look(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         path, _, query = self.path.partition("?wait=")
         action = self._found(path.rsplit("/", 1)[1])
         self.books.changed.wait_for(lambda: action.status not in ("judging", "pending"), float(query or 0))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ToolRetryMiddleware
+from langchain_core.callbacks import CallbackManagerForToolRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
-from langchain_core.tools import StructuredTool
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.prebuilt import InjectedState, ToolRuntime
 from langgraph.types import Command
 
 from counterseal_agents.langchain import Governed
@@ -28,7 +31,8 @@ class Model(BaseChatModel):
     """A model that calls the tool with each of these arguments in one turn, and then is done."""
 
     calls: list[dict[str, Any]]
-    again: bool = False
+    tool: str = "pay"
+    first: int = 0
 
     @property
     def _llm_type(self) -> str:
@@ -41,8 +45,8 @@ class Model(BaseChatModel):
     def _generate(self, messages: list[Any], stop: Any = None, run_manager: Any = None, **_: Any) -> ChatResult:
         answers = [one for one in messages if isinstance(one, ToolMessage)]
         turn = len(answers) // max(1, len(self.calls))
-        calls = self.calls if turn < (2 if self.again else 1) else []
-        asked = [{"name": "pay", "args": args, "id": f"c{turn}-{n}"} for n, args in enumerate(calls)]
+        calls = self.calls if turn < 1 else []
+        asked = [{"name": self.tool, "args": args, "id": f"c{turn}-{n}"} for n, args in enumerate(calls, self.first)]
         return ChatResult(generations=[ChatGeneration(message=AIMessage(content="", tool_calls=asked))])
 
 
@@ -130,6 +134,47 @@ def resume(how: How, call: dict[str, Any]) -> list[str]:
         return told(made.invoke(Command(resume=answer) if waits else None, THREAD))
 
 
-def hosted(how: How) -> None:
+def hosted(how: How, ungoverned: Sequence[str] = ()) -> None:
     """A tool that the model's provider runs."""
-    create_agent(Model(calls=[]), [{"type": "web_search"}], middleware=[Governed(how.gate())]).invoke(begin())
+    middleware = [Governed(how.gate(), ungoverned=ungoverned)]
+    create_agent(Model(calls=[]), [{"type": "web_search"}], middleware=middleware).invoke(begin())
+
+
+def two_lines(program: str, how: How) -> None:
+    """Run the program of two lines."""
+    pay = StructuredTool.from_function(how.pay, name="pay")
+    room: dict[str, Any] = {"create_agent": create_agent, "model": Model(calls=[{"amount": 5}]), "pay": pay}
+    exec(program, room)
+    assert told(room["made"].invoke(begin())) == ["paid 5"]
+
+
+class AsClass(BaseTool):
+    """A tool as a class."""
+
+    name: str = "as_class"
+    description: str = "Pay."
+
+    def _run(self, amount: int, run_manager: CallbackManagerForToolRun | None = None) -> str:
+        return f"class {amount}"
+
+
+def kinds_of_tools(how: How) -> list[str]:
+    """The answers of tools of other kinds."""
+
+    def injected(
+        amount: int, runtime: ToolRuntime, config: RunnableConfig, state: Annotated[dict[str, Any], InjectedState]
+    ) -> str:
+        """Pay."""
+        return f"injected {amount} {runtime.tool_call_id == 'c0-1'} {'messages' in state and bool(config)}"
+
+    async def as_coroutine(amount: int) -> str:
+        """Pay."""
+        return f"async {amount}"
+
+    tools = [AsClass(), StructuredTool.from_function(injected), StructuredTool.from_function(coroutine=as_coroutine)]
+    made: list[str] = []
+    for number, one in enumerate(tools):
+        model = Model(calls=[{"amount": 5}], tool=one.name, first=number)
+        agent = create_agent(model, [one], middleware=[Governed(how.gate())])
+        made += told(asyncio.run(agent.ainvoke(begin())))
+    return made

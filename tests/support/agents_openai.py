@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from types import SimpleNamespace
 from typing import Any
 
-from agents import Agent, RunConfig, RunHooks, Runner, RunState, WebSearchTool, function_tool
+from agents import Agent, RunConfig, RunHooks, Runner, RunState, WebSearchTool, function_tool, handoff
 from agents.testing import ScriptedModel, assistant_message, function_call
 
+from counterseal_agents import Gate
 from counterseal_agents.openai_agents import governed, ready
-from tests.support.agents_stage import How
+from tests.support.agents_stage import PAY, How
 
 CAN_PAUSE = True
 QUIET = RunConfig(tracing_disabled=True)
@@ -90,3 +92,50 @@ async def _resume(how: How) -> list[str]:
 def hosted(how: How) -> None:
     """A tool that the model's provider runs."""
     governed(Agent(name="payer", tools=[WebSearchTool()]), how.gate())
+
+
+def two_lines(program: str, how: How) -> None:
+    """Run the program of two lines."""
+    how.ungoverned = True
+    room: dict[str, Any] = {"made": agent(how, [{"amount": 5}])}
+    exec(program, room)
+    result = asyncio.run(Runner.run(room["agent"], "pay", run_config=QUIET))
+    assert "paid 5" in [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+
+
+async def waiting(how: How) -> int:
+    """How many calls of the stored run wait for people."""
+    state = await RunState.from_string(agent(how), how.state.read_text(encoding="utf-8"))
+    return await ready(state, how.gate())
+
+
+def handed_over(how: How) -> list[str]:
+    """What the model of an agent was told that the first one has handed over to, plainly or by a handoff object."""
+    said: list[str] = []
+    for wrap in (lambda one: one, handoff):
+        how.ungoverned = True
+        second = agent(how, [PAY])
+        second.name = "second"
+        steps: list[Any] = [[function_call("transfer_to_second", "{}", call_id="h1")]]
+        first = Agent(name="first", model=ScriptedModel(steps), handoffs=[wrap(second)])
+        result = asyncio.run(Runner.run(governed(first, how.gate()), "pay", run_config=QUIET))
+        said += [str(item.output) for item in result.new_items if item.type == "tool_call_output_item"]
+    return said
+
+
+def _helper(gate: Gate, ungoverned: list[str]) -> None:
+    tool = Agent(name="helper").as_tool("web_search", "Helps.")
+    governed(Agent(name="payer", tools=[tool]), gate, ungoverned=ungoverned)
+
+
+def _hosted(gate: Gate, ungoverned: list[str]) -> None:
+    governed(Agent(name="payer", tools=[WebSearchTool()]), gate, ungoverned=ungoverned)
+
+
+def _server(gate: Gate, ungoverned: list[str]) -> None:
+    made = Agent(name="payer")
+    made.mcp_servers = [SimpleNamespace(name="elsewhere")]
+    governed(made, gate, ungoverned=ungoverned)
+
+
+UNSEEN = (_helper, _hosted, _server)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from tests.support.agents_gate import Books
 from tests.support.agents_stage import FAST, PAY, How, die
@@ -48,7 +49,7 @@ def main(stage: str, act: str, url: str, folder: str, kill: str) -> None:
     """The turn."""
     terms = replace(FAST, timeout=5.0, wait=20.0 if kill == "wait" else 0.0, pause=0.05)
     how = How(url, Path(folder) / "effects", terms=terms, state=Path(folder) / "state")
-    bodies = {"body": die, "hang": threading.Event().wait}
+    bodies: dict[str, Callable[[], Any]] = {"body": die, "hang": threading.Event().wait}
     if kill in bodies:
         how.body = bodies[kill]
     elif kill != "wait":

@@ -58,11 +58,17 @@ def as_json(value: object, depth: int = 0) -> Json:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _members(fields, depth)
-    # A model of pydantic, without importing it.
-    dump = None if isinstance(value, type) else getattr(value, "model_dump", None)
-    if callable(dump):
-        return as_json(dump(mode="json"), depth + 1)
+    if not isinstance(value, type) and hasattr(value, "model_dump"):
+        return _of_model(value, depth)
     raise ValueError(f"is a {type(value).__name__}, which has no JSON form")
+
+
+def _of_model(value: Any, depth: int) -> Json:
+    """A model of pydantic, which is not imported here. What it hides, as secrets are, nobody would decide on."""
+    shown = as_json(value.model_dump(mode="json", by_alias=True), depth + 1)
+    if type(value).model_validate(shown) != value:
+        raise ValueError(f"is a {type(value).__name__} that does not show all that it holds")
+    return shown
 
 
 def _scalar(value: bool | int | float | str | None) -> Json:

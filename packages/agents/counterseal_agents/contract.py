@@ -110,7 +110,7 @@ class Permit:
 
     call: Call
     action: str
-    permit: str
+    permit: str = field(repr=False)
     lease: float
     ends: float
 

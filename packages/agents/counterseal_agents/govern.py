@@ -56,7 +56,9 @@ def govern(
     signature = inspect.signature(function)
     if unknown := sorted(set(unseen) - set(signature.parameters)):
         raise Ungoverned(f"{name} has no parameter {unknown[0]}, which is said to be unseen.")
-    call_of = _Arguments(name, signature, frozenset(unseen)).bound
+    # Of a method, the object is the program's own.
+    own = [one for one in list(signature.parameters)[:1] if one in ("self", "cls")]
+    call_of = _Arguments(name, signature, frozenset((*unseen, *own))).bound
     if _is_async(function):
 
         @wraps(function)
