@@ -53,7 +53,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What becomes of the call, and a remark. ``seen`` is what a test sees where the fault cannot be closed."""
+    """The end of a call, and a remark. ``seen`` is what a test sees where the fault cannot be closed."""
 
     end: str
     remark: str = ""
@@ -133,7 +133,7 @@ def rows() -> Iterator[tuple[str, ...]]:
 
 
 def left_open() -> Iterator[str]:
-    """What cannot be closed, with what to do instead."""
+    """Lines about what cannot be closed, with what to do instead."""
     for fault, words in FAULTS.items():
         for remark in dict.fromkeys(cell(name, fault).remark for name in FRAMEWORKS if cell(name, fault).end == OPEN):
             whose = [words for name, words in FRAMEWORKS.items() if cell(name, fault).remark == remark]

@@ -1,4 +1,4 @@
-"""What each adapter promises beside the matrix, against its framework's real package: `make test-agents`."""
+"""Promises of each adapter beside the matrix, against its framework's real package: `make test-agents`."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def test_a_call_waits_for_its_yes_and_a_later_one_finds_the_same_question(books:
 
 @dataclass
 class Body:
-    """What happens in a tool's body, what is reported, and what the caller gets."""
+    """An event in a tool's body, what is reported, and what the caller gets."""
 
     name: str
     error: BaseException | None
@@ -209,7 +209,7 @@ def test_two_equal_calls_at_once_run_once(books: Books, how: How) -> None:
 
 
 def test_the_body_gets_what_was_asked_about(books: Books, how: How) -> None:
-    """Somebody changes the list while people decide: the body has its own copy."""
+    """The list is changed while people decide: the body has its own copy."""
     given: list[int] = [1]
     got: list[list[int]] = []
 

@@ -34,7 +34,7 @@ def _tool(how: How) -> Callable[..., Any]:
 
 
 def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
-    """What the callers were told."""
+    """The words that the callers were told."""
     if how.abody is not None:
         return asyncio.run(aturn(how, calls))
     with ThreadPoolExecutor(len(calls)) as pool:

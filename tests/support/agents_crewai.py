@@ -74,7 +74,7 @@ def crew_of(how: How, turns: list[list[dict[str, Any]]], pay: BaseTool) -> Crew:
 
 
 def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
-    """What the model was told about its calls. Where the framework repeats nothing, the model does."""
+    """The words that the model was told. Where the framework repeats nothing, the model does."""
     said: list[str] = []
     crew = crew_of(how, [calls, calls] if how.retry else [calls], Pay())
     if not how.ungoverned:

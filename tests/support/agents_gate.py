@@ -44,7 +44,7 @@ class Action:
 
 @dataclass
 class Books:
-    """What the stand-in knows, and how it answers. ``decide`` gives the status of a new call."""
+    """The knowledge of the stand-in, and its way to answer. ``decide`` gives the status of a new call."""
 
     decide: Callable[[str, dict[str, Any]], str] = lambda tool, arguments: "approved"
     lease: float = LEASE

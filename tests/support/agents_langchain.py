@@ -82,7 +82,7 @@ def agent(how: How, calls: list[dict[str, Any]], saver: Any = None) -> Any:
 
 
 def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
-    """What the model was told about its calls."""
+    """The words that the model was told about its calls."""
     return asyncio.run(aturn(how, calls)) if how.abody else told(agent(how, calls).invoke(begin()))
 
 

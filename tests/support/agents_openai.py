@@ -42,7 +42,7 @@ def agent(how: How, *turns: list[dict[str, Any]]) -> Agent[Any]:
 
 
 def turn(how: How, calls: list[dict[str, Any]]) -> list[str]:
-    """What the model was told about its calls."""
+    """The words that the model was told about its calls."""
     return asyncio.run(aturn(how, calls))
 
 
@@ -104,13 +104,13 @@ def two_lines(program: str, how: How) -> None:
 
 
 async def waiting(how: How) -> int:
-    """How many calls of the stored run wait for people."""
+    """The number of calls of the stored run that wait for people."""
     state = await RunState.from_string(agent(how), how.state.read_text(encoding="utf-8"))
     return await ready(state, how.gate())
 
 
 def handed_over(how: How) -> list[str]:
-    """What the model of an agent was told that the first one has handed over to, plainly or by a handoff object."""
+    """The words for an agent that the first one has handed over to, plainly or by a handoff object."""
     said: list[str] = []
     for wrap in (lambda one: one, handoff):
         how.ungoverned = True

@@ -21,7 +21,7 @@ Row = Callable[[Any, Books, How], None]
 
 
 def observe(framework: str, fault: str, folder: Path) -> str:
-    """What became of the call under the fault."""
+    """The end of the call under the fault."""
     stage = import_module(f"tests.support.agents_{framework}")
     with serving() as books:
         how = How(books.url, folder / "effects", terms=PATIENT, state=folder / "state")
@@ -155,11 +155,10 @@ def _resumed_without_us(stage: Any, books: Books, how: How) -> None:
 
 def _time_limit(stage: Any, books: Books, how: How) -> None:
     books.stage, books.fault, books.carried_out = "permit", "hang", False
-    how.terms, how.limit = replace(PATIENT, timeout=2.0), 0.3
+    how.terms, how.limit = replace(PATIENT, timeout=2.0), 1.0
     if hasattr(stage, "aturn"):
         how.abody = asyncio.Event().wait
     _turn(stage, how)
-    assert "permit" in books.asked
 
 
 def _no_fault(stage: Any, books: Books, how: How) -> None:

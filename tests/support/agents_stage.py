@@ -33,7 +33,7 @@ class Harmless(Exception):
 
 @dataclass
 class How:
-    """How a turn is run: the gate's terms, what the tool's body does besides, and what others do around it."""
+    """The way a turn is run: the gate's terms, what the tool's body does besides, and what others do around it."""
 
     url: str
     effects: Path
@@ -84,7 +84,7 @@ class How:
 
 
 def end_of(books: Books, how: How) -> str:
-    """What became of a call, by its effects and by what the server knows. Each effect needs a permit of its own."""
+    """The end of a call, by its effects and by what the server knows. Each effect needs a permit of its own."""
     books.end_leases()
     permits = [one for one in books.actions.values() if one.permit is not None]
     spent = {one.digest: [other for other in permits if other.digest == one.digest] for one in permits}

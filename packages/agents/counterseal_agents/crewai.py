@@ -66,7 +66,7 @@ def governed_tool(tool: Any, gate: Gate, harmless: Raised = ()) -> BaseTool:
 
 
 def _never(_arguments: Any = None, _result: Any = None) -> bool:
-    """Whether an answer is kept: a call that was answered from memory would have asked nobody."""
+    """False: no answer is kept. A call that was answered from memory would have asked nobody."""
     return False
 
 

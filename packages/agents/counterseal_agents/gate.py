@@ -29,6 +29,8 @@ from counterseal_agents.errors import Closed, Unreported
 logger = logging.getLogger("counterseal_agents")
 T = TypeVar("T")
 Raised = type[BaseException] | tuple[type[BaseException], ...]
+# Variables of the environment for a gate that is given none.
+URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -62,10 +64,10 @@ class Gate:
         transport: httpx.BaseTransport | None = None,
         async_transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = _address(url or os.environ.get("COUNTERSEAL_AGENT_URL", ""), plain_http)
-        token = token or os.environ.get("COUNTERSEAL_AGENT_TOKEN", "")
+        self.url = _address(url or os.environ.get(URL, ""), plain_http)
+        token = token or os.environ.get(TOKEN, "")
         if not token or not token.isascii() or not token.isprintable():
-            raise ValueError("There is no usable token: give one, or set COUNTERSEAL_AGENT_TOKEN.")
+            raise ValueError(f"There is no usable token: give one, or set {TOKEN}.")
         self.terms = terms or Terms()
         self._headers = {
             "Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "application/json",
@@ -197,7 +199,7 @@ class Gate:
 def _address(url: str, plain_http: bool) -> str:
     parts = urlsplit(url)
     if not parts.hostname or parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("There is no usable address: give https://HOST, or set COUNTERSEAL_AGENT_URL.")
+        raise ValueError(f"There is no usable address: give https://HOST, or set {URL}.")
     if parts.scheme != "https" and not (parts.scheme == "http" and (plain_http or parts.hostname in _LOCAL)):
         raise ValueError(f"{url} would show the token to the network: use https, or say plain_http=True.")
     return url.rstrip("/")
