@@ -13,7 +13,7 @@ class NotRun(Exception):
 
 
 class Pending(NotRun):
-    """It is not decided. The same call later is attached to the same question."""
+    """A call that is not decided. The same call later is attached to the same question."""
 
 
 class Refused(NotRun):
