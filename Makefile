@@ -18,10 +18,10 @@ PIN = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes 
 on = $(filter-out 0 no false,$(1))
 
 .NOTPARALLEL:
-.PHONY: help demo up test mcpclients check golden screenshots faults mutants covered bench dojo chaos docs requirements pin sbom clean
+.PHONY: help demo up test test-agents mcpclients check golden screenshots faults mutants covered bench dojo chaos docs requirements pin sbom clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: $(if $(filter moto,$(AWS)),$(DEV),$(RUNTIME)) ## See it work, with stand-ins for Slack and ServiceNow (AUTO=1: no questions; AWS=moto: SQS and S3 stand-ins too)
 	@$(BIN)/counterseal demo $(if $(call on,$(AUTO)),--auto) $(if $(AWS),--aws $(AWS))
@@ -41,6 +41,20 @@ mcpclients: $(DEV) ## Install the MCP clients of others, and drive the server wi
 	done
 	@mkdir -p $(MCP)/node && npm install --silent --prefix $(MCP)/node @modelcontextprotocol/sdk@1.32.2
 	@COUNTERSEAL_MCP_CLIENTS=$(CURDIR)/$(MCP) $(BIN)/pytest tests/app/test_mcp_clients.py
+
+# Each framework has an environment of its own: they do not agree on their dependencies.
+test-agents: $(DEV) ## Run the matrix of docs/agents-matrix.md against the frameworks, pinned and newest (ONLY="langchain openai crewai", EDITIONS="pinned newest")
+	@set -e; \
+	for framework in $(or $(ONLY),langchain openai crewai); do \
+		for edition in $(or $(EDITIONS),pinned newest); do \
+			folder=build/agents/$$framework-$$edition; wanted=packages/agents/requirements/$$framework.txt; \
+			echo "$$framework, $$edition:"; \
+			test -x $$folder/bin/python || $(BIN)/python -m venv $$folder; \
+			test $$edition = pinned || { sed 's/==.*//' $$wanted > $$folder/newest.txt; wanted=$$folder/newest.txt; }; \
+			$$folder/bin/python -m pip install --quiet --upgrade -r $$wanted "httpx>=0.28.1,<0.29" "rfc8785>=0.1.4,<0.2" pytest pytest-timeout; \
+			$$folder/bin/python -m pytest -c packages/agents/pytest.ini --confcutdir=tests/agents -k $$framework tests/agents/test_matrix.py tests/agents/test_adapters.py; \
+		done; \
+	done
 
 golden: $(DEV) ## Write the golden files of the public contracts anew; read their difference before you commit it
 	@COUNTERSEAL_WRITE_GOLDEN=1 $(BIN)/pytest -m golden

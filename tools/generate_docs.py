@@ -37,7 +37,7 @@ from evidence.receipts import RECEIPT
 from runtime.definition.schemas import SchemaName, schema_text
 from runtime.engine.book import notices
 from runtime.engine.model.states import COMMAND, EFFECT, RUN, STEP, WAIT
-from tools import rooms
+from tools import agents_matrix, rooms
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -229,6 +229,8 @@ def _facts() -> str:
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
+    "agents-matrix": lambda: _table(("fault", *agents_matrix.FRAMEWORKS.values()), agents_matrix.rows()),
+    "agents-open": lambda: "".join(f"- {line}\n" for line in agents_matrix.left_open()),
     "limits": _limits,
     "run-states": _diagram(RUN),
     "step-states": _diagram(STEP),

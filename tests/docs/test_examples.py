@@ -161,8 +161,9 @@ def _anchors(page: Path) -> set[str]:
 
 def test_settings_that_are_named_exist(pages: list[Path], docs_root: Path) -> None:
     from app.settings import PREFIX, Settings
+    from counterseal_agents import gate
 
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | {gate.URL, gate.TOKEN}
     named = set()
     for file in [*pages, docs_root / "deploy" / "counterseal.env"]:
         named |= set(re.findall(rf"\b{PREFIX}[A-Z0-9_]*[A-Z0-9]\b", file.read_text(encoding="utf-8")))

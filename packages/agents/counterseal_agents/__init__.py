@@ -1,0 +1,23 @@
+"""Governed tools of agents: a tool's body runs only on Counterseal's explicit yes to this very call.
+
+``govern`` is for any callable; ``langchain``, ``openai_agents`` and ``crewai`` are modules of their own.
+"""
+
+from __future__ import annotations
+
+from counterseal_agents.canonical import digest_of_call
+from counterseal_agents.errors import Closed, NotRun, Pending, Refused, Ungoverned, Unreported
+from counterseal_agents.gate import Gate
+from counterseal_agents.govern import govern
+
+__all__ = [
+    "Closed",
+    "Gate",
+    "NotRun",
+    "Pending",
+    "Refused",
+    "Ungoverned",
+    "Unreported",
+    "digest_of_call",
+    "govern",
+]

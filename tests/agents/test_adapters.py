@@ -1,0 +1,124 @@
+"""Promises of each adapter beside the matrix, against its framework's real package: `make test-agents`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterseal_agents import Ungoverned
+from tests.support.agents_gate import TOKEN, Books, serving
+from tests.support.agents_stage import FAST, PAY, How, end_of
+
+pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn about themselves
+
+
+@pytest.fixture
+def books(monkeypatch: pytest.MonkeyPatch) -> Iterator[Books]:
+    with serving() as found:
+        monkeypatch.setenv("COUNTERSEAL_AGENT_URL", found.url)
+        monkeypatch.setenv("COUNTERSEAL_AGENT_TOKEN", TOKEN)
+        yield found
+
+
+@pytest.fixture
+def how(books: Books, tmp_path: Path) -> How:
+    return How(books.url, tmp_path / "effects", terms=replace(FAST, timeout=5.0), state=tmp_path / "state")
+
+
+def stage(framework: str, package: str) -> Any:
+    pytest.importorskip(package)
+    return import_module(f"tests.support.agents_{framework}")
+
+
+# The program before, and with the two lines of each framework.
+PROGRAMS = {
+    "langchain": (
+        "made = create_agent(model, [pay])",
+        "from counterseal_agents.langchain import Governed\nmade = create_agent(model, [pay], middleware=[Governed()])",
+    ),
+    "openai": (
+        "agent = made",
+        "from counterseal_agents.openai_agents import governed\nagent = governed(made)",
+    ),
+    "crewai": ("crew = made", "from counterseal_agents.crewai import governed\ncrew = governed(made)"),
+}
+
+
+@pytest.mark.parametrize("framework", PROGRAMS)
+def test_two_lines_govern_an_agent(books: Books, how: How, framework: str) -> None:
+    room = stage(framework, {"openai": "agents"}.get(framework, framework))
+    before, after = PROGRAMS[framework]
+    assert len(set(after.splitlines()) - set(before.splitlines())) <= 2
+    for program, asked in ((before, 0), (after, 1)):
+        room.two_lines(program, how)
+        assert len(books.actions) == asked
+    assert books.only().status == "applied"
+
+
+def test_langchain_gives_injected_arguments_and_asks_about_none(books: Books, how: How) -> None:
+    """A tool as a class, one with a context and a configuration, and one that is async only."""
+    room = stage("langchain", "langchain")
+    assert room.kinds_of_tools(how) == ["class 5", "injected 5 True True", "async 5"]
+    asked = [(one.tool, one.arguments, one.status) for one in books.actions.values()]
+    assert asked == [(name, {"amount": 5}, "applied") for name in ("as_class", "injected", "as_coroutine")]
+
+
+def test_langchain_pauses_again_while_people_have_not_decided(books: Books, how: How) -> None:
+    room = stage("langchain", "langchain")
+    books.decide = lambda tool, arguments: "pending"
+    room.pause(how, PAY)
+    assert room.resume(how, PAY) == []
+    books.settle("rejected")
+    (said,) = room.resume(how, PAY)
+    assert "rejected: People said why" in said
+    assert (how.ran, len(books.actions)) == ([], 1)
+
+
+def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:
+    room = stage("openai", "agents")
+    books.decide = lambda tool, arguments: "pending"
+    room.pause(how, PAY)
+    assert asyncio.run(room.waiting(how)) == 1
+    books.settle("rejected")
+    assert asyncio.run(room.waiting(how)) == 0
+    (said,) = room.resume(how, PAY)
+    assert "rejected" in said
+    assert how.ran == []
+    books.decide = lambda tool, arguments: "denied"
+    assert "was not run" in room.handed_over(how)[-1]
+    assert how.ran == []
+
+
+@pytest.mark.parametrize(("framework", "package"), [("openai", "agents"), ("crewai", "crewai")])
+def test_tools_that_nobody_sees_are_refused_unless_named(books: Books, how: How, framework: str, package: str) -> None:
+    room = stage(framework, package)
+    for case in room.UNSEEN:
+        with pytest.raises(Ungoverned, match="ungoverned="):
+            case(how.gate(), [])
+        case(how.gate(), ["elsewhere", "web_search", "mcps", "allow_code_execution", "builtin_tools"])
+    assert books.asked == []
+
+
+def test_langchain_refuses_a_hosted_tool_unless_it_is_named(books: Books, how: How) -> None:
+    room = stage("langchain", "langchain")
+    with pytest.raises(Ungoverned, match="web_search"):
+        room.hosted(how)
+    room.hosted(how, ungoverned=["web_search"])
+    assert books.asked == []
+
+
+def test_crewai_asks_again_for_each_call_and_by_each_kind_of_tool(books: Books, how: How) -> None:
+    """Its cache would have answered the second call."""
+    room = stage("crewai", "crewai")
+    how.retry = "around"
+    assert room.turn(how, [PAY]) == ["paid 5", "paid 5"]
+    assert [one.status for one in books.actions.values()] == ["applied", "applied"]
+    assert end_of(books, how) == "ran again, each as approved"
+    assert room.by_decorator(how) == "paid 7"
+    assert [one.arguments for one in books.actions.values()][-1] == {"amount": 7}
