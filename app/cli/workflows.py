@@ -43,9 +43,7 @@ async def workflow_check(
     as_json: Json = False,
 ) -> None:
     """Check workflows without publishing them, and show what each would do. Needs no database by itself.
-
-    What a workflow reads of one that it runs is checked against that one's `result`: among these files, and with
-    --in-force against what is published.
+    What it reads of one that it runs is looked up among these files, and with --in-force in what is published.
 
     Lists every problem with its line and column. A connector that is not configured here is only a warning, because the
     installation that runs the workflow may have it. So is a literal address that COUNTERSEAL_HTTP_HOSTS does not name.

@@ -90,10 +90,7 @@ def load_workflow(
     root = compiler.compile(content)
     text_digest = text_digest if text_digest == published else sha256_hex(_evident(text, document, compiler))
     result = None if content.result is None else compiler.value(compiler.at_end(content), ("result",), content.result)
-    want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
-    reference = compiler.template(scope, ("reference",), content.reference, want)
-    subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
-    search = _search(compiler, scope, content)
+    reference, subject, search = _names(compiler, content)
     start = _servicenow(compiler, content.triggers.servicenow, reference)
     others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
@@ -110,11 +107,7 @@ def load_workflow(
         reference=reference,
         servicenow=start,
         operations=compiler.operations,
-        writes_max=content.caps.max_writes_per_run,
-        sla=content.sla,
-        retention=content.retention,
-        max_concurrency=content.caps.max_concurrency,
-        max_runs_per_min=content.caps.max_runs_per_min,
+        **_bounds(content),
         functions=tuple(sorted(compiler.functions)),
         copies=compiler.copies,
         subject=subject,
@@ -146,6 +139,25 @@ def _graph(
         result=result,
         flow=flow_of(root),
     )
+
+
+def _bounds(content: WorkflowDocument) -> dict[str, Any]:
+    """The bounds of runs, as the document has them."""
+    return {
+        "writes_max": content.caps.max_writes_per_run,
+        "sla": content.sla,
+        "retention": content.retention,
+        "max_concurrency": content.caps.max_concurrency,
+        "max_runs_per_min": content.caps.max_runs_per_min,
+    }
+
+
+def _names(compiler: GraphCompiler, content: WorkflowDocument) -> tuple[Template, Template | None, Template | None]:
+    """The expressions for the reference of a run, for the people whom it is about, and for what finds it."""
+    want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
+    reference = compiler.template(scope, ("reference",), content.reference, want)
+    subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
+    return reference, subject, _search(compiler, scope, content)
 
 
 def _search(compiler: GraphCompiler, scope: StepScope, content: WorkflowDocument) -> Template | None:

@@ -1,4 +1,4 @@
-"""What a workflow reads of one that it runs is looked up in that one's result, with the place and the nearest name."""
+"""Names below the output of another workflow are looked up in its result, with the place and the nearest name."""
 
 from __future__ import annotations
 
