@@ -115,6 +115,11 @@ class Operation(Part):
     tool: JsonDocument | None = None
 
     @cached_property
+    def by_agent(self) -> bool:
+        """True if the agent that asks for it carries it out itself, and nothing is called from here."""
+        return self.connector == AGENT
+
+    @cached_property
     def connector(self) -> str:
         """The connector that performs it: as declared, or the first part of the name."""
         return self.owner or self.name.split(".", 1)[0]

@@ -28,8 +28,9 @@ class Turns:
 
     async def take(self, tenant: str) -> None:
         """Wait for a place. Whoever is canceled meanwhile has none."""
-        if self._free and self._has_share(tenant):
-            self._give_to(tenant)
+        held = self._held.get(tenant, 0)
+        if self._free and (held < self._of_one or tenant == NOBODY):
+            self._free, self._held[tenant] = self._free - 1, held + 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(tenant, deque()).append(place)
@@ -46,6 +47,8 @@ class Turns:
         self._held[tenant] -= 1
         if not self._held[tenant]:
             del self._held[tenant]
+        if not self._waiting:
+            return
         if tenant in self._waiting:
             self._waiting[tenant] = self._waiting.pop(tenant)  # it had its turn just now
         while self._free and (next_ := self._next()) is not None:
@@ -54,7 +57,7 @@ class Turns:
             if waiting:
                 self._waiting[next_] = waiting  # behind the others
             if not place.done():
-                self._give_to(next_)
+                self._free, self._held[next_] = self._free - 1, self._held.get(next_, 0) + 1
                 place.set_result(None)
 
     @asynccontextmanager
@@ -67,12 +70,6 @@ class Turns:
             self.give(tenant)
 
     def _next(self) -> str | None:
-        served = (tenant for tenant in self._waiting if self._has_share(tenant))
-        return min(served, key=lambda tenant: self._held.get(tenant, 0), default=None)
-
-    def _has_share(self, tenant: str) -> bool:
-        return tenant == NOBODY or self._held.get(tenant, 0) < self._of_one
-
-    def _give_to(self, tenant: str) -> None:
-        self._free -= 1
-        self._held[tenant] = self._held.get(tenant, 0) + 1
+        held = self._held
+        served = (one for one in self._waiting if held.get(one, 0) < self._of_one or one == NOBODY)
+        return min(served, key=lambda one: held.get(one, 0), default=None)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Query, Response
+from pydantic import BaseModel, Field, model_validator
 
 from app.faces import Faces
 from app.http import models
 from app.http.dependencies import Agent, FacesDep, Paged
-from core.errors import ConsistencyError
-from runtime.requests import steering
+from runtime.requests import acting
 from runtime.requests.acting import ActionStatus, Standing, Wanted, act, page, standing
 
 router = APIRouter(prefix="/v1/actions", tags=["actions"])
@@ -22,13 +22,58 @@ WAIT_SECONDS_MAX = 50
 POLL_SECONDS = 5
 # A page folds the book of each action on it.
 PAGE_MAX = 50
-_PENDING: dict[int | str, dict[str, Any]] = {202: {"model": models.Action, "description": "It is not settled yet"}}
 Wait = Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the action to be settled")]
 
 
-@router.post("", response_model=models.Action, summary="Ask for an action", responses=_PENDING)
+class AskAction(models.In):
+    """An action that an agent asks for. ``for`` names the person for whom it says that it acts: they do not decide.
+
+    ``perform`` has an operation and its input. ``gate`` has a tool and its arguments: the agent carries it out itself.
+    """
+
+    mode: Literal["perform", "gate"] = "perform"
+    operation: Annotated[str | None, Field(max_length=200, pattern=models.PRINTABLE)] = None
+    input: dict[str, Any] | None = None
+    tool: Annotated[str | None, Field(min_length=1, max_length=200, pattern=models.PRINTABLE)] = None
+    arguments: dict[str, Any] | None = None
+    session: Annotated[str, Field(max_length=200, pattern=models.REFERENCE)] = ""
+    acts_for: Annotated[str | None, Field(alias="for", min_length=1, max_length=200, pattern=models.PRINTABLE)] = None
+    wait: Annotated[float, Field(ge=0, le=50)] = 0
+
+    @model_validator(mode="after")
+    def _of_its_mode(self) -> AskAction:
+        perform, gate = (self.operation, self.input), (self.tool, self.arguments)
+        its, other = (perform, gate) if self.mode == "perform" else (gate, perform)
+        if None in its or other != (None, None):
+            raise ValueError("`perform` has `operation` and `input`, `gate` has `tool` and `arguments`, and no others")
+        return self
+
+
+class Action(BaseModel):
+    """An action of an agent. ``digest`` is the SHA-256 of the RFC 8785 form of ``{"input": …, "operation": …}``, or of
+    ``{"arguments": …, "mode": "gate", "tool": …}``.
+
+    ``settled``: nothing of it changes any more. Until then look again after ``poll_after`` seconds. ``detail`` says why
+    it was refused or has failed.
+    """
+
+    id: UUID
+    status: ActionStatus
+    settled: bool
+    digest: str
+    session: str
+    output: Any
+    detail: str
+    poll_after: int | None
+    url: str
+
+
+_PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Action, "description": "It is not settled yet"}}
+
+
+@router.post("", response_model=Action, summary="Ask for an action", responses=_PENDING)
 async def ask(
-    body: models.AskAction,
+    body: AskAction,
     who: Agent,
     faces: FacesDep,
     response: Response,
@@ -66,7 +111,7 @@ async def ask(
     return await answered(faces, who.tenant, who.subject, run_id, body.wait, response)
 
 
-@router.get("", response_model=models.Page[models.Action], summary="List your actions, newest first")
+@router.get("", response_model=models.Page[Action], summary="List your actions, newest first")
 async def listed(
     who: Agent,
     faces: FacesDep,
@@ -80,24 +125,19 @@ async def listed(
     return replace(paging, limit=limit).page([_shown(one) for one in found], "id")
 
 
-@router.get("/{action_id}", response_model=models.Action, summary="Look at one of your actions", responses=_PENDING)
+@router.get("/{action_id}", response_model=Action, summary="Look at one of your actions", responses=_PENDING)
 async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, wait: Wait = 0) -> dict[str, Any]:
     """The action now: 200 if it is settled, else 202. With `wait`, the answer comes when it is settled, or then."""
     return await answered(faces, who.tenant, who.subject, action_id, wait, response)
 
 
-@router.delete("/{action_id}", response_model=models.Action, summary="Withdraw an action", responses=_PENDING)
+@router.delete("/{action_id}", response_model=Action, summary="Withdraw an action", responses=_PENDING)
 async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
     """Withdraws an action that is not settled: its question is void. What is on its way already is not called back. 409
     if it is settled, or in doubt: people find that out.
     """
     async with faces.database.transaction(who.tenant) as connection:
-        found = await standing(connection, who.tenant, faces.definitions, who.subject, action_id)
-        if found.status is ActionStatus.IN_DOUBT:
-            words = "Nobody knows if this was done, and people find that out; its agent does not call it off."
-            raise ConsistencyError(words, remedy="Look again later.")
-        reason = "Withdrawn by its agent."
-        await steering.cancel_run(connection, faces.definitions, who.tenant, action_id, who.actor, reason)
+        await acting.withdraw(connection, who.tenant, faces.definitions, who.subject, who.actor, action_id)
     return await answered(faces, who.tenant, who.subject, action_id, 0, response)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from core.changes import ChangeKind
 from core.terms import Stopped
 from runtime.engine.life.holding import Answer
 from runtime.engine.model.states import RunState
-from runtime.requests.acting import ActionStatus
 
 Item = TypeVar("Item")
 
@@ -369,46 +368,3 @@ class Receipt(BaseModel):
     settled_at: datetime | None
     reverses: str | None = None
     late: list[LateAnswer]
-
-
-class AskAction(In):
-    """An action that an agent asks for. ``for`` names the person for whom it says that it acts: they do not decide.
-
-    ``perform`` has an operation and its input. ``gate`` has a tool and its arguments: the agent carries it out itself.
-    """
-
-    mode: Literal["perform", "gate"] = "perform"
-    operation: Annotated[str | None, Field(max_length=200, pattern=PRINTABLE)] = None
-    input: dict[str, Any] | None = None
-    tool: Annotated[str | None, Field(min_length=1, max_length=200, pattern=PRINTABLE)] = None
-    arguments: dict[str, Any] | None = None
-    session: Annotated[str, Field(max_length=200, pattern=REFERENCE)] = ""
-    acts_for: Annotated[str | None, Field(alias="for", min_length=1, max_length=200, pattern=PRINTABLE)] = None
-    wait: Annotated[float, Field(ge=0, le=50)] = 0
-
-    @model_validator(mode="after")
-    def _of_its_mode(self) -> AskAction:
-        perform, gate = (self.operation, self.input), (self.tool, self.arguments)
-        its, other = (perform, gate) if self.mode == "perform" else (gate, perform)
-        if None in its or other != (None, None):
-            raise ValueError("`perform` has `operation` and `input`, `gate` has `tool` and `arguments`, and no others")
-        return self
-
-
-class Action(BaseModel):
-    """An action of an agent. ``digest`` is the SHA-256 of the RFC 8785 form of ``{"input": …, "operation": …}``, or of
-    ``{"arguments": …, "mode": "gate", "tool": …}``.
-
-    ``settled``: nothing of it changes any more. Until then look again after ``poll_after`` seconds. ``detail`` says why
-    it was refused or has failed.
-    """
-
-    id: UUID
-    status: ActionStatus
-    settled: bool
-    digest: str
-    session: str
-    output: Any
-    detail: str
-    poll_after: int | None
-    url: str

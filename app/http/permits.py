@@ -11,10 +11,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
 from app.faces import Faces
-from app.http import models
-from app.http.actions import POLL_SECONDS, answered
+from app.http.actions import POLL_SECONDS, Action, answered
 from app.http.dependencies import Agent, FacesDep
 from app.http.models import In
+from core.budgets import most
 from runtime.engine.life.permits import Outcome
 from runtime.requests import permits
 from runtime.requests.acting import ActionStatus
@@ -116,7 +116,7 @@ async def beat(action_id: UUID, body: Heartbeat, who: Agent, faces: FacesDep) ->
     return {"id": action_id, "expires_at": await _desk(faces).beat(_agent(who, action_id), body.permit)}
 
 
-@router.post("/{action_id}/outcome", response_model=models.Action, summary="Report what came of an action")
+@router.post("/{action_id}/outcome", response_model=Action, summary="Report what came of an action")
 async def report(
     action_id: UUID, body: ReportOutcome, who: Agent, faces: FacesDep, response: Response
 ) -> dict[str, Any]:
@@ -136,6 +136,5 @@ def _agent(who: Agent, action_id: UUID) -> permits.Agent:
 
 
 def _desk(faces: Faces) -> Permits:
-    limit = faces.budgets.meter.limit
-    seconds = (limit("permit_seconds").most, limit("permit_most_seconds").most)
+    seconds = (most("permit_seconds"), most("permit_most_seconds"))
     return Permits(faces.database, faces.definitions, *seconds)

@@ -25,10 +25,8 @@ from core.budgets import OverLimit
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.db import Connection
 from core.errors import AuthorizationError, ConsistencyError, CountersealError, InputError, NotFoundError
-from core.ids import new_id
-from runtime.requests import steering
+from runtime.requests import acting
 from runtime.requests.acting import ActionStatus, Standing, Wanted, act, standing
-from runtime.store import actions
 
 NEWEST = 20
 # Who knows tasks is answered with one unless the call is settled so soon.
@@ -161,7 +159,7 @@ class Server(Struct, frozen=True):
             actor=self.who.actor,
             operation=operation,
             input=arguments,
-            key=said.key or str(new_id()),
+            key=said.key or "",
             session=said.session,
             acts_for=said.acts_for,
             a_minute=limit("agent_actions"),
@@ -182,18 +180,12 @@ class Server(Struct, frozen=True):
         return Held(wanted.id, wanted.wait) if wanted.wait and not one.settled else result_of(one)
 
     async def _newest(self, connection: Connection, tenant: str) -> list[Standing]:
-        ids = await actions.of_session(connection, tenant, self.who.subject, None, None, NEWEST)
-        return [await standing(connection, tenant, self.faces.definitions, self.who.subject, one) for one in ids]
+        return await acting.page(connection, tenant, self.faces.definitions, self.who.subject, None, None, NEWEST)
 
     async def _withdrawn(self, run_id: UUID) -> JsonObject:
         tenant, definitions = self.who.tenant, self.faces.definitions
         async with self.faces.database.transaction(tenant) as connection:
-            found = await standing(connection, tenant, definitions, self.who.subject, run_id)
-            if found.status is ActionStatus.IN_DOUBT:
-                words = "Nobody knows if this was done, and people find that out; its agent does not call it off."
-                raise ConsistencyError(words, remedy="Look again later.")
-            reason = "Withdrawn by its agent."
-            await steering.cancel_run(connection, definitions, tenant, run_id, self.who.actor, reason)
+            await acting.withdraw(connection, tenant, definitions, self.who.subject, self.who.actor, run_id)
         return result_of(await self._standing(run_id), failed=False)
 
     async def _task(self, message: Message) -> JsonObject:

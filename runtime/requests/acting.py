@@ -46,6 +46,7 @@ from runtime.engine.model.errors import ErrorClass
 from runtime.engine.model.run import AGENT, Run
 from runtime.engine.model.states import RunState, WaitKind
 from runtime.requests.starting import StartRequest, start_run
+from runtime.requests.steering import cancel_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
 from runtime.store.actions import Counted, Earlier, Kept
@@ -266,6 +267,20 @@ async def standing(
     if kept is None:
         raise NotFoundError(f"There is no action {run_id} of this agent.")
     return await _standing(connection, definitions, kept, await books.read(connection, tenant, run_id))
+
+
+async def withdraw(
+    connection: Connection, tenant: str, definitions: Definitions, account: str, actor: Actor, run_id: UUID
+) -> None:
+    """Withdraw an action of this account: its question is void. ``ConsistencyError`` if it is over, or in doubt.
+
+    A crash before the commit leaves it as it was, and the agent withdraws it again.
+    """
+    found = await standing(connection, tenant, definitions, account, run_id)
+    if found.status is ActionStatus.IN_DOUBT:
+        words = "Nobody knows if this was done, and people find that out; its agent does not call it off."
+        raise ConsistencyError(words, remedy="Look again later.")
+    await cancel_run(connection, definitions, tenant, run_id, actor, "Withdrawn by its agent.")
 
 
 async def page(

@@ -174,7 +174,8 @@ class Pump:
         deps = self._deps
         place = (met.view, met.workflow.graph)
         ours, lease = met.connectors, deps.lease
-        transition = Transition(*place, lease=lease, systems=ours.targets, ready=ours.ready, pace=ours.pace)
+        rates = ours.pace if ours.rates else None
+        transition = Transition(*place, lease=lease, systems=ours.targets, ready=ours.ready, pace=rates)
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)

@@ -243,7 +243,11 @@ async def test_the_tenant_of_one_transaction_is_gone_in_the_next(peopled: Any, d
 
 def _readable(rights: Rights) -> list[str]:
     # Which notices operators have is for keepers alone.
-    return [name for name in ROWS if name != "notices"] if rights is FACES_OWN else _those_with(rights, "SELECT")
+    return (
+        [name for name in ROWS if name not in ("notices", "turns")]
+        if rights is FACES_OWN
+        else _those_with(rights, "SELECT")
+    )
 
 
 def _those_with(rights: Rights, right: str) -> list[str]:

@@ -152,11 +152,6 @@ def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | No
 Paces: TypeAlias = Callable[[str, JsonObject], Pace | None]
 
 
-def _unbounded(connector: str, inputs: JsonObject) -> Pace | None:
-    """Bound nothing: no connector is known here."""
-    return None
-
-
 def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
     """Everything that an expression of the step with this key sees in a run. The key "" is for the run's result."""
     found = variables(graph, run.state, constants, key)
@@ -172,7 +167,7 @@ class Draft:
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
     ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
     ``ready`` says why the settings of this process rule a call out (``connectors.port.Connectors.ready``).
-    ``pace`` tells the rate of a call's target.
+    ``pace`` tells the rate of a call's target; None if no target has one.
     """
 
     def __init__(
@@ -183,7 +178,7 @@ class Draft:
         lease: timedelta = timedelta(seconds=30),
         systems: Mapping[str, str] = MappingProxyType({}),
         ready: Ready = _unknown,
-        pace: Paces = _unbounded,
+        pace: Paces | None = None,
     ) -> None:
         self.view = view
         self.graph = graph

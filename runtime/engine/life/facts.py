@@ -67,16 +67,14 @@ def further_facts(
     return said, traced
 
 
-_UNCOUNTED: Mapping[str, int | None] = {"asked": 0, "refused": 0, "same": 0}
+UNCOUNTED: Mapping[str, int | None] = {"asked": 0, "refused": 0, "same": 0}
 
 
 def counted_of(view: RunView) -> Mapping[str, int | None]:
     """The counters of the agent as they were when it asked; None each if the run is of a release that counted none."""
-    if not view.agent:
-        return _UNCOUNTED
     kept = view.run.trigger.get("counted")
     found: JsonObject = kept if isinstance(kept, dict) else {}
-    return {name: number if isinstance(number := found.get(name), int) else None for name in _UNCOUNTED}
+    return {name: number if isinstance(number := found.get(name), int) else None for name in UNCOUNTED}
 
 
 def call_of(action: Action) -> str:

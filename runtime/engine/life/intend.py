@@ -30,7 +30,7 @@ from runtime.engine.book.agent_chat import Chat
 from runtime.engine.book.instructions import Next, Over, Perform
 from runtime.engine.life import approved, approvers, ask, records, reversal
 from runtime.engine.life.approved import Bound
-from runtime.engine.life.facts import NOTHING, call_of, counted_of, further_facts
+from runtime.engine.life.facts import NOTHING, UNCOUNTED, call_of, counted_of, further_facts
 from runtime.engine.life.outside import CORRELATION, SENT_KEY, correlation_of, expect_end, gate_of
 from runtime.engine.life.pausing import IN_DOUBT
 from runtime.engine.life.proposal import Proposal
@@ -43,7 +43,7 @@ from runtime.engine.model.events import (
 )
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ReceiptRow, StepRow
-from runtime.engine.model.run import GrantRow
+from runtime.engine.model.run import AGENT, GrantRow
 from runtime.engine.model.states import EffectState
 from runtime.engine.model.workflow import Workflow
 
@@ -115,7 +115,7 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
     """The facts besides the action: the run, the people, the counters."""
     view, state = transition.view, transition.run.state
     added = contributors.added_by(state, step.key) if state.shaped else ""
-    agent, counted = view.agent, counted_of(view)
+    agent, counted = (view.agent, counted_of(view)) if view.trigger_type == AGENT else ("", UNCOUNTED)
     return FactContext(
         run_workflow=view.workflow,
         run_version=view.workflow_version,
@@ -180,7 +180,7 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
     """
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
-    if view.agent and not view.off:
+    if view.trigger_type == AGENT and not view.off:
         rows.agent = view.agent  # its last token may end before the append: then this is judged anew
     rows.counted |= COUNTER in decision.facts_read or SAME in decision.facts_read
     rows.recounted |= REFUSED in decision.facts_read or ASKED in decision.facts_read
@@ -303,7 +303,7 @@ def _first(
         shaped=_shapers(p) if p.may_be_shared else None,
         **({} if authority.grant is None else _by_grant(p.transition, authority.grant)),
         reverses=reversal.reversed_by(view) if view.trigger_type == reversal.REVERSAL else None,
-        gate=gate_of(p.transition.run, p.operation),
+        gate=gate_of(p.transition.run) if p.operation.by_agent else None,
     )
 
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from connectors.operation import AGENT, Kind, Operation
+from connectors.operation import Kind, Operation
 from connectors.port import Before, Call
 from connectors.proposal import SYSTEM
 from core.canonical import JsonObject
@@ -60,9 +60,9 @@ def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
     return str(correlation_id(run_id, f"external:{step_key}" + (f"#{again}" if again else "")))
 
 
-def gate_of(run: Run, operation: Operation) -> str | None:
-    """The blinded digest of the call that an agent carries out, for the intent; None if it is carried out from here."""
-    call = run.trigger.get(GATE) if operation.connector == AGENT else None
+def gate_of(run: Run) -> str | None:
+    """The blinded digest of the call that the run's agent carries out, for the intent; None if there is none."""
+    call = run.trigger.get(GATE)
     return blind(run.run_key, call) if isinstance(call, str) else None
 
 

@@ -17,7 +17,6 @@ from enum import StrEnum
 from typing import Any
 
 from approvals.model import ApprovalKind, Choice
-from connectors.operation import AGENT, Operation
 from core.canonical import JsonObject, clean
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
@@ -32,9 +31,8 @@ from runtime.engine.model.errors import SENT, ErrorClass, StepError
 from runtime.engine.model.events import ActionFailed, ActionSucceeded, ApprovalConsumed
 from runtime.engine.model.graph import OperationNode
 from runtime.engine.model.rows import ReceiptRow, WaitRow
-from runtime.engine.model.run import Run
+from runtime.engine.model.run import AGENT, Run
 from runtime.engine.model.states import WaitKind, WaitState
-from runtime.engine.origins.follow import AGENT as OF_AGENTS
 
 # In what ends the wait for the fetch: the digest of the nonce, when that was, and the seconds of the lease.
 NONCE, AT, LEASE = "nonce", "at", "lease"
@@ -51,11 +49,6 @@ class Outcome(StrEnum):
     FAILED = "failed"
     NOT_RUN = "not_run"
     UNKNOWN = "unknown"
-
-
-def is_gate(operation: Operation) -> bool:
-    """True if an agent carries it out, and nothing is called from here."""
-    return operation.connector == AGENT
 
 
 def permit_of(run: Run, wait: WaitRow) -> str:
@@ -100,7 +93,7 @@ def held_back(p: Proposal) -> Next | None:
     that the agent may be gone: it fetches again, by the same nonce.
     """
     run, last = p.transition.run, newest(p.transition.run, p.step.key)
-    asked = p.transition.view.trigger_type == OF_AGENTS and isinstance(run.trigger.get(GATE), str)
+    asked = p.transition.view.trigger_type == AGENT and isinstance(run.trigger.get(GATE), str)
     if not asked or not p.operation.has_effect:
         words = f"Only an agent that asks for {p.operation.name} itself can carry it out, and only as an effect."
         p.transition.fail(p.step, StepError(ErrorClass.DEFINITION, "no_agent", words).to_json())

@@ -79,7 +79,8 @@ def put_off(transition: Transition, step: StepRow) -> None:
 
 def turn_first(p: Proposal, inputs: JsonObject) -> TakeTurn | None:
     """The turn to be taken before this call, if its target has a rate. It is one for a call and the reads for it."""
-    pace = None if p.known.turn else p.transition.pace(p.operation.connector, inputs)
+    of_target = p.transition.pace
+    pace = None if p.known.turn or of_target is None else of_target(p.operation.connector, inputs)
     return None if pace is None else TakeTurn(p.step, pace, p.known)
 
 

@@ -62,7 +62,7 @@ def _go_on(leased: Leased, leaf: Leaf) -> Next:
         waits.withdraw_unopened(transition, step, known.wait)
     proposal, receipt = leased.proposal(leaf), known.receipt
     if receipt is not None and leased.is_doubtful and leased.owns(receipt):
-        return permits.doubted(proposal, receipt) if permits.is_gate(proposal.operation) else resolve(proposal, receipt)
+        return permits.doubted(proposal, receipt) if proposal.operation.by_agent else resolve(proposal, receipt)
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -114,7 +114,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return Over()
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = approved.bound_by(p, action, decision)
-    if (turn := _turn(p, action, decision, bound)) is not None:
+    if p.transition.pace is not None and (turn := _turn(p, action, decision, bound)) is not None:
         return turn
     decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)
     given = p.known.given
@@ -133,7 +133,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return ask_approval(p, action, decision, bound)
     if p.known.shared is not None and (over := share(p, action)) is not None:
         return over
-    if (gate := permits.is_gate(p.operation)) and (over := permits.held_back(p)) is not None:
+    if (gate := p.operation.by_agent) and (over := permits.held_back(p)) is not None:
         return over
     if asks and approval is not None:
         grants.give(p, action, decision)

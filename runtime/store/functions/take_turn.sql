@@ -4,7 +4,7 @@
 -- Executed by counterseal_engine. Turns at one target wait for each other, so none is counted twice; no other lock is
 -- taken meanwhile. Calls are counted when they are let out. A kept turn that nobody comes for counts for a minute.
 CREATE OR REPLACE FUNCTION take_turn(tenant text, place text, calls int, step uuid) RETURNS double precision
-LANGUAGE plpgsql SET search_path = pg_catalog, public, pg_temp AS $function$
+LANGUAGE plpgsql AS $function$
 DECLARE
   moment timestamptz;
   mine bigint;
