@@ -31,8 +31,8 @@ CORRELATION = "correlation_id"
 async def instance() -> AsyncIterator[ServiceNow]:
     async with sandbox_world(SandboxConfig()) as world:
         row = {"number": "INC7", "sys_mod_count": "4", "short_description": "bad", "comments": "c", CORRELATION: "x"}
-        world.servicenow.state.seed("incident", {"sys_id": "old", **row})
         world.servicenow.state.seed("incident", {"sys_id": "other"})  # a table without any record proves nothing
+        world.servicenow.state.seed("incident", {"sys_id": "old", **row})
         yield world.servicenow
 
 

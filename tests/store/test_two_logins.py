@@ -29,14 +29,15 @@ OF_STREAM = ("audit_count", "audit_head", "stream_id")
 OTHER_STOP = '{"by":"m","paused":"tenant:","reason":"r","stop":99}'
 OF_NOTHING = f'{{"digest":"{sha256(b"").hexdigest()}","version":7}}'
 NAMED = '{"author":"m","digest":"d","name":"n","version":1}'
-ANOTHERS = NAMED.replace('"d"', f'"{"0" * 64}"')
+ANOTHERS = NAMED.replace('"d"', f'"{"0" * 64}","stop":<stop>')
 
 
 def line(kind: str, data: str = "{}", at: str = "now()") -> str:
     """A line that somebody makes up, as an SQL expression."""
     ts = f"""to_char({at} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
     told = f'{{"actor":{{"id":"m","kind":"person"}},"data":{data},"step":null,"ts":"%s","type":"{kind}","v":2}}'
-    return f"convert_to(format('{told}', {ts}), 'UTF8')"
+    stop = "(SELECT stop_number FROM tenants WHERE tenant_id = 'acme')"
+    return f"convert_to(format('{told}', {ts}), 'UTF8')".replace("<stop>", f"' || {stop} || '")
 
 
 # Lines of the past, lines that say more than is done with them, and lines of what was never published.
