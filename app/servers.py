@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import SecretStr
 
-from connectors.frozen import SERVER_PATTERN
-from connectors.headers import canonical_headers
+from app.server_settings import McpServer
 from connectors.hosts import AllowedHost
 from connectors.lending import Lender, lending
 from connectors.mcp.client import Server
 from connectors.mcp.connector import McpConnector, McpServers
 from connectors.port import SETTINGS, Connector
-from core.errors import InputError
 from core.secret_values import filled, named_in
 from runtime.definition.tenant import TenantDocument, placed
 
 Made: TypeAlias = Callable[[str, Mapping[str, str]], Connector]
 # Stands for a value that is not read yet. Nothing is ever sent with it.
 UNREAD = "unread"
-
-
-def web_address(value: str) -> str:
-    """The address. ``ValueError`` if it is none of the web."""
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("is not an http:// or https:// URL")
-    return value
-
-
-class McpServer(BaseModel):
-    """One server of tools: its address, and headers that Counterseal adds to each request to it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-    url: Annotated[str, AfterValidator(web_address)]
-    headers: dict[str, SecretStr] = Field(default_factory=dict)
-
-    @field_validator("headers")
-    @classmethod
-    def _sendable(cls, value: dict[str, SecretStr]) -> dict[str, SecretStr]:
-        try:
-            canonical_headers({name: text.get_secret_value() for name, text in value.items()})
-        except InputError as error:
-            raise ValueError(error.message) from None
-        return value
-
-
-def _named(value: dict[str, McpServer]) -> dict[str, McpServer]:
-    for name in value:
-        if not re.fullmatch(SERVER_PATTERN, name):
-            raise ValueError(f"the server {name[:80]!r} is not lower-case letters, digits and _")
-    return value
-
-
-Servers: TypeAlias = Annotated[dict[str, McpServer], AfterValidator(_named)]
 
 
 def own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, McpServer]:

@@ -27,7 +27,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
-from app.servers import Servers, web_address
+from app.server_settings import Servers, web_address
 from connectors.hosts import RATE_MAX, RATED, AllowedHost
 from core.budgets import LIMITS, Kind
 from core.db import address, check_tenant

@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from connectors.hosts import SERVER_PATTERN
 from connectors.marks import FORMATS
 from connectors.operation import InDoubtRule, Kind, Operation
 from core.canonical import Json, JsonObject, canonical_bytes, digest
@@ -23,7 +24,6 @@ from core.errors import InputError
 MCP, CALL = "mcp", "mcp:call"
 SERVER, URL, TOOL, DEFINITION = "mcp_server", "mcp_url", "mcp_tool", "mcp_definition"
 PARAMS = (SERVER, URL, TOOL, DEFINITION)
-SERVER_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 CONTENT, STRUCTURED = "content", "structured"
 # The words of a server about a tool that are frozen: a person has read them, or they say how it is called.
 FROZEN = ("name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution")

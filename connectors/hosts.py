@@ -6,6 +6,8 @@ import re
 
 from msgspec import Struct
 
+# The name of an MCP server in the settings, which is a part of its operations' names.
+SERVER_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
 
 

@@ -268,7 +268,12 @@ async def say(approval_id: UUID, body: SayIn, who: Talker, faces: FacesDep) -> A
     )
 
 
-@router.get("/{approval_id}/form", response_model=FormOut, summary="Get the form in which the action can be edited")
+@router.get(
+    "/{approval_id}/form",
+    response_model=FormOut,
+    summary="Get the form in which the action can be edited",
+    responses={409: {"description": "It is decided, expired or changed"}},
+)
 async def form(approval_id: UUID, who: Talker, faces: FacesDep) -> Any:
     """The form for whoever may decide the question, or has asked for the action. Secret values are not in it."""
     found = await faces.editing.form(who.tenant, approval_id, who.person)

@@ -67,12 +67,12 @@ class Api(FastAPI):
 
 
 def _answers(method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers of an operation: its own, and every refusal that may come of it, each a problem."""
+    """The answers of an operation: its own, and every refusal that may come of it, each a problem at least."""
     told = operation["responses"]
     answers = {status: one for status, one in told.items() if status != "422" or _CONTENT_OF_FASTAPI not in str(one)}
     for status, one in answers.items():
         if status[0] in "45":
-            answers[status] = {**one, "content": _CONTENT}
+            answers[status] = {**one, "content": {**one.get("content", {}), **_CONTENT}}
     never: set[int] = set()
     if method == "get":  # whoever looks finds nothing changed; whoever names nothing misses nothing
         never = {409} if operation.get("parameters") else {404, 409}

@@ -36,6 +36,13 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         "content": {"application/json": _MESSAGE, _EVENTS: {}},
     },
     202: {"description": "A notification, which changes nothing"},
+    **{
+        status: {
+            "description": "An error of the protocol, or a refusal before it",
+            "content": {"application/json": _MESSAGE},
+        }
+        for status in (400, 404)
+    },
 }
 
 

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field
 
-from connectors.frozen import SERVER_PATTERN
 from connectors.headers import problem_of
-from connectors.hosts import RATE_MAX, RATED, AllowedHost
+from connectors.hosts import RATE_MAX, RATED, SERVER_PATTERN, AllowedHost
 from core.canonical import sha256_hex
 from core.documents import Document, Path, load_document
 from core.errors import DefinitionError, InputError, Problem

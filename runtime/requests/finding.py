@@ -6,12 +6,15 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from core.canonical import Json, canonical_bytes
 from core.db import Connection
 from core.errors import InputError
 from core.identity import Directory, Kind, principal
-from runtime.requests.naming import search_text
 from runtime.store import tenants
 from runtime.store.read_models import RunFilter
+
+# A longer value is no name for anything, and an index is no store of values.
+SEARCHED_MAX = 200
 
 
 async def of_person(connection: Connection, tenant: str, wanted: RunFilter, text: str | None) -> RunFilter:
@@ -44,3 +47,12 @@ def by_values(wanted: RunFilter, pairs: Iterable[str]) -> RunFilter:
             raise InputError(f"{pair!r} is no NAME=VALUE of its own.", where="search", remedy="Such as customer=ACME.")
         found[name] = search_text(name, value)
     return replace(wanted, names=tuple(found), values=tuple(found.values()))
+
+
+def search_text(name: str, value: Json) -> str:
+    """A value as it is compared: a text, a number, true or false, in few characters."""
+    text = value if isinstance(value, str) else canonical_bytes(value).decode()
+    if isinstance(value, dict | list) or not 0 < len(text) <= SEARCHED_MAX:
+        words = f"the value by which a run is found as {name!r} is no text or number of 1 to {SEARCHED_MAX} characters"
+        raise InputError(words, where="search", remedy="Send another value, or mend the workflow's `search`.")
+    return text

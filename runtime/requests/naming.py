@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core.canonical import Json, canonical_bytes
 from core.errors import ExpressionError, InputError
 from core.identity import named_in
 from runtime.engine.book import contributors
 from runtime.engine.life.transition import checked_reference
 from runtime.engine.model.run import RunView
 from runtime.engine.model.workflow import Workflow
-
-# A longer value is no name for anything, and an index is no store of values.
-SEARCHED_MAX = 200
+from runtime.requests.finding import search_text
 
 
 def subject_of(workflow: Workflow, view: RunView) -> frozenset[str]:
@@ -53,12 +50,3 @@ def search_of(workflow: Workflow, constants: Mapping[str, object]) -> dict[str, 
         raise InputError(words, where="trigger", remedy="Send the fields that the workflow's `search` reads.") from None
     assert isinstance(made, dict), "it is compiled from names"
     return {name: search_text(name, value) for name, value in made.items() if value is not None}
-
-
-def search_text(name: str, value: Json) -> str:
-    """A value as it is compared: a text, a number, true or false, in few characters."""
-    text = value if isinstance(value, str) else canonical_bytes(value).decode()
-    if isinstance(value, dict | list) or not 0 < len(text) <= SEARCHED_MAX:
-        words = f"the value by which a run is found as {name!r} is no text or number of 1 to {SEARCHED_MAX} characters"
-        raise InputError(words, where="search", remedy="Send another value, or mend the workflow's `search`.")
-    return text

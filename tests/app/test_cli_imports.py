@@ -39,9 +39,9 @@ def modules(database_url: str, *command: str) -> set[str]:
     [
         (["--help"], 320),
         (["run", "list", "--help"], 450),
-        (["run", "list"], 616),
-        (["token", "list"], 616),
-        (["tenant", "list"], 616),
+        (["run", "list"], 624),
+        (["token", "list"], 624),
+        (["tenant", "list"], 624),
         (["queue", "status"], 650),
     ],
 )

@@ -271,13 +271,15 @@ def wrong_with(told: Mapping[str, Any], answer: httpx.Response) -> str:
         return "failed here"
     if str(status) not in told["responses"]:
         return "is not in the document"
+    there = told["responses"][str(status)].get("content", {})
     if status >= 400:
+        if kind in there and kind != MEDIA_TYPE:
+            return ""
         if kind != MEDIA_TYPE:
             return f"is no problem but {kind}"
         found = answer.json()
         whole = found.get("status") == status and found.get("code") and found.get("title") and found.get("type")
         return "" if whole else "is a problem that lacks something"
-    there = told["responses"][str(status)].get("content", {})
     return "" if not answer.content or not there or kind in there else f"has the content type {kind}"
 
 

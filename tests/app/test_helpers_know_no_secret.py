@@ -30,6 +30,7 @@ SHAPES = {
     "secrets": json.dumps({"default": {"crm": CANARY}}),
     "webhooks": json.dumps({"incidents": {"secret": CANARY}}),
     "otel_headers": json.dumps({"authorization": CANARY}),
+    "mcp_servers": json.dumps({"crm": {"url": "https://mcp.example", "headers": {"authorization": CANARY}}}),
 }
 # What stands beside them, and has to reach whoever rehearses: the systems, and how long a lease is.
 BESIDE = {

@@ -239,7 +239,8 @@ def test_hostile_content_is_within_limits_and_forges_nothing(
     links = r"<!date\^\d+\^\{date_short_pretty\} \{time\}\|[-0-9: ]+UTC>"
     assert "<" not in re.sub(links, "", ours)
     assert lines_of(card.blocks) <= OPEN_LINES_MAX
-    assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", json.dumps(card.blocks, ensure_ascii=False))
+    whole = re.sub("\u2068([^\u2066-\u2069]*)\u2069", r"\1", json.dumps(card.blocks, ensure_ascii=False))
+    assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]", whole)
     assert len(buttons_of(card.blocks)) <= len(buttons_of(plain.blocks)) or not card.complete
     assert card.complete or "counterseal.approve" not in buttons_of(card.blocks)
     page = modals.review(drawn)

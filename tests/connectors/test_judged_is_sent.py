@@ -306,6 +306,8 @@ ROWS: Mapping[str, Row] = {
     "records.delete": Row({"collection": "c", "key": "k"}, None),
     "records.get": Row({"collection": "c", "key": "k"}, None),
     "records.query": Row({"collection": "c", "after": "a", "limit": 3}, None),
+    # The agent that asks for it carries it out, and nothing leaves from here.
+    "agent.tool.call": Row({"tool": "t", "arguments": {}}, None),
     # Nothing leaves: it computes.
     "transform.data.apply": Row({"value": {}}, None),
 }

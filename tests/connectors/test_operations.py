@@ -34,6 +34,7 @@ NAMES = {
     "records.get",
     "records.query",
     "records.delete",
+    "agent.tool.call",
 }
 UPDATE = "servicenow.incident.update"
 INCIDENT = "b" * 32
@@ -79,6 +80,7 @@ def test_what_has_effects_says_how_doubt_is_resolved(catalog: Catalog) -> None:
         "http.request.send": InDoubtRule.ASK,
         "bpmn.process.start": InDoubtRule.PROBE,
         "bpmn.message.correlate": InDoubtRule.ASK,
+        "agent.tool.call": InDoubtRule.ASK,
         "records.put": InDoubtRule.IDEMPOTENT,
         "records.delete": InDoubtRule.IDEMPOTENT,
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from connectors.agent.connector import AgentConnector
 from connectors.bpmn.client import BpmnSettings
 from connectors.bpmn.connector import BpmnConnector
 from connectors.catalog import Catalog
@@ -48,6 +49,7 @@ async def test_every_packaged_operation_has_a_connector(catalog: Catalog) -> Non
         "bpmn": BpmnConnector(BpmnSettings("https://a.example/engine-rest")),
         "transform": TransformConnector(),
         "records": RecordsConnector(_nothing),
+        "agent": AgentConnector(),
     }
     connectors = Connectors(by_name)
     for operation in catalog.operations.values():

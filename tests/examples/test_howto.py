@@ -161,6 +161,7 @@ def terminal(
         monkeypatch.setenv(name, value)
     for name in ("docs", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".playground").symlink_to(playground.environment["COUNTERSEAL_HOME"])
     monkeypatch.chdir(tmp_path)
     yield Terminal(playground, monkeypatch, capsys)
     structlog.reset_defaults()

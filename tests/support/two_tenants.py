@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from app.servers import McpServer
+from app.server_settings import McpServer
 from app.settings import Settings
 from connectors.catalog import Source
 from connectors.hosts import AllowedHost
