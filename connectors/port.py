@@ -12,7 +12,6 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
 
 from msgspec import Struct, field
 
@@ -358,9 +357,7 @@ class Connectors(dict[str, Connector]):
         """The rate of the target of a call: that of its host with its port, of its host, or of its connector."""
         if not self.rates:
             return None
-        url = inputs.get("url")
-        parts = urlsplit(url) if name == "http" and isinstance(url, str) else None
-        named = () if parts is None else (parts.netloc.rpartition("@")[2].lower(), parts.hostname or "")
+        named = _places(inputs.get("url")) if name == "http" else ()
         return next((Pace(one, self.rates[one]) for one in (*named, name) if one in self.rates), None)
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
@@ -374,3 +371,15 @@ class Connectors(dict[str, Connector]):
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
             raise BaseExceptionGroup("connectors failed to close", failures)
+
+
+def _places(text: object) -> tuple[str, ...]:
+    """The host of a URL with its port, and alone, as they are called: other spellings of a name have the same rate."""
+    import httpx  # here, because the import is slow, and few have rates
+
+    try:
+        url = httpx.URL(str(text))
+    except httpx.InvalidURL:
+        return ()  # it is not called
+    host = url.raw_host.decode("ascii").lower().strip("[]")
+    return f"{host}:{url.port or (80 if url.scheme == 'http' else 443)}", host

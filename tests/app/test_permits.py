@@ -445,6 +445,18 @@ async def test_three_verifiers_find_what_no_permit_let_out(installation: Any, bo
     assert by_node(tmp_path, key, paths) == ours
 
 
+@pytest.mark.parametrize("huge", [1e21, 2.0**53, -1e20])
+async def test_a_number_beyond_all_integers_is_asked_about_and_bound_as_it_is(
+    installation: Any, bot: Bot, huge: float
+) -> None:
+    wanted = call("send", amount=huge)
+    action = await bot.ask(wanted)
+    await vote(installation, action, "approve")
+    permit = await bot.permit(action, wanted)
+    answer = (await bot.report(action, permit, "succeeded", wanted, output=huge)).json()
+    assert (answer["status"], answer["output"]) == ("applied", huge)
+
+
 async def test_a_card_says_who_carries_it_out(installation: Any, bot: Bot) -> None:
     action = await bot.ask(call("send", n=1))
     client = await installation.client(Role.APPROVER, subject="ann")
