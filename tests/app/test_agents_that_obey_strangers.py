@@ -21,6 +21,13 @@ async def agent(installation: Any, subject: str) -> httpx.AsyncClient:
     return made
 
 
+async def until_one_waits(connection: Any) -> None:
+    for _ in range(100_000):
+        if await connection.fetchval(WAITING):
+            return
+        await asyncio.sleep(0)
+
+
 @pytest.mark.parametrize("door", ["mcp", "http"])
 async def test_what_one_agent_asks_for_at_once_holds_one_connection(installation: Any, door: str) -> None:
     await installation.people(AGENTS)
@@ -38,8 +45,7 @@ async def test_what_one_agent_asks_for_at_once_holds_one_connection(installation
     async with faces.database.transaction("default") as connection:
         await actions.take_turn(connection, "default", "bot")  # another process has the turn of this agent
         asked = [asyncio.create_task(ask(number)) for number in range(12)]
-        while not await connection.fetchval(WAITING):
-            await asyncio.sleep(0)
+        await until_one_waits(connection)
         for _ in range(5):
             assert (await other.get("/v1/actions")).status_code == 200
         assert await connection.fetchval(WAITING) == 1

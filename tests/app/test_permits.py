@@ -309,6 +309,33 @@ async def test_a_pause_holds_a_permit_back_and_no_report(installation: Any, bot:
     assert (await bot.report(second, permit, "succeeded", other)).json()["status"] == "applied"
 
 
+STOPS = {  # what people do between the intent and the agent's second fetch, and back: what that fetch gets
+    "pause": ("/v1/pauses", "/v1/pauses/resume", {"what": "tenant", "reason": "Look first."}, "wait"),
+    "pause of the agent": ("/v1/pauses", "/v1/pauses/resume", {"what": "agent", "name": "bot", "reason": "No."}, "wait"),
+    "cancel": ("/v1/runs/{}/cancel", None, {"reason": "enough"}, "deny"),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_what_is_stopped_after_its_intent_gets_no_permit(installation: Any, bot: Bot, stop: str) -> None:
+    there, back, body, wanted = STOPS[stop]
+    asked, operator = call("free", n=1), await installation.client(Role.OPERATOR)
+    action = await bot.ask(asked)
+    assert (await bot.fetch(action, asked)).json()["decision"] == "wait"
+    assert [one.status for one in await installation.books.receipts()] == ["intended"]
+    answer = await operator.post(there.format(action), json=body)
+    assert answer.status_code < 300, answer.text
+    found = (await bot.fetch(action, asked)).json()
+    assert (found["decision"], "permit" in found) == (wanted, False)
+    if back is not None:
+        assert (await operator.post(back, json=body)).status_code < 300
+        permit = await bot.permit(action, asked)
+        assert (await bot.report(action, permit, "succeeded", asked)).json()["status"] == "applied"
+        return
+    await bot.lease_over()
+    assert await bot.status(action) == "in_doubt"
+
+
 async def test_who_withdraws_while_the_agent_acts_hears_what_came_of_it(installation: Any, bot: Bot) -> None:
     for reports, wanted in ((True, "applied"), (False, "in_doubt")):
         action, asked, permit = await bot.out("free")
