@@ -12,7 +12,9 @@ from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import urlsplit
 
+import idna
 from msgspec import Struct, field
 
 from connectors.operation import Operation
@@ -375,11 +377,10 @@ class Connectors(dict[str, Connector]):
 
 def _places(text: object) -> tuple[str, ...]:
     """The host of a URL with its port, and alone, as they are called: other spellings of a name have the same rate."""
-    import httpx  # here, because the import is slow, and few have rates
-
     try:
-        url = httpx.URL(str(text))
-    except httpx.InvalidURL:
-        return ()  # it is not called
-    host = url.raw_host.decode("ascii").lower().strip("[]")
-    return f"{host}:{url.port or (80 if url.scheme == 'http' else 443)}", host
+        url = urlsplit(str(text))
+        host, port = (url.hostname or "").lower(), url.port or (80 if url.scheme == "http" else 443)
+        host = host if host.isascii() else idna.encode(host).decode("ascii")
+    except ValueError:  # it is not called
+        return ()
+    return f"{host}:{port}", host

@@ -311,7 +311,7 @@ async def test_a_pause_holds_a_permit_back_and_no_report(installation: Any, bot:
 
 STOPS = {  # what people do between the intent and the agent's second fetch, and back: what that fetch gets
     "pause": ("/v1/pauses", "/v1/pauses/resume", {"what": "tenant", "reason": "Look first."}, "wait"),
-    "pause of the agent": ("/v1/pauses", "/v1/pauses/resume", {"what": "agent", "name": "bot", "reason": "No."}, "wait"),
+    "agent": ("/v1/pauses", "/v1/pauses/resume", {"what": "agent", "name": "bot", "reason": "No."}, "wait"),
     "cancel": ("/v1/runs/{}/cancel", None, {"reason": "enough"}, "deny"),
 }
 
