@@ -401,6 +401,11 @@ async def test_a_tool_is_judged_by_its_declaration_or_as_any_tool(installation: 
         {"operation": "agent.tool.call", "input": {"tool": "free", "arguments": {}}},
     ):
         assert (await bot.post("", wrong)).status_code == 400
+    async with faces.database.transaction("default") as connection:  # a second one would be judged by no rule of ours
+        sources = [Source("tools.yaml", DECLARED.replace("mail.message.send", "mail.message.again"))]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    refused = await bot.post("", call("sendMail", to="bob"))
+    assert (refused.status_code, "mail.message.again and as" in refused.json()["detail"]) == (400, True)
     for wrong in ({**mail, "operation": "x.y"}, {"mode": "gate", "tool": "free"}, {"tool": "free", "arguments": {}}):
         assert (await bot.post("", wrong)).status_code == 422
 
