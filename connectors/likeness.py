@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from core.canonical import Json, JsonObject
+from core.canonical import INTEGER_MAX, Json, JsonObject
 
 # What is not a part of what is done: how it is sent, and what is expected of the answer.
 _BESIDES = {"http:send": frozenset({"headers", "expect_status", "expect_json"})}
@@ -28,7 +28,7 @@ def plain(value: Json) -> Json:
             seen = unicodedata.normalize("NFKC", value)
             value = "".join(char for char in seen if unicodedata.category(char) != "Cf")
         return " ".join(value.casefold().split())
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_MAX:  # beyond it no integer is kept
         return int(value)
     if isinstance(value, list):
         return [plain(item) for item in value]

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from urllib.parse import urlsplit
 
+import idna
 from msgspec import Struct, field
 
 from connectors.operation import Operation
@@ -358,9 +359,7 @@ class Connectors(dict[str, Connector]):
         """The rate of the target of a call: that of its host with its port, of its host, or of its connector."""
         if not self.rates:
             return None
-        url = inputs.get("url")
-        parts = urlsplit(url) if name == "http" and isinstance(url, str) else None
-        named = () if parts is None else (parts.netloc.rpartition("@")[2].lower(), parts.hostname or "")
+        named = _places(inputs.get("url")) if name == "http" else ()
         return next((Pace(one, self.rates[one]) for one in (*named, name) if one in self.rates), None)
 
     async def check(self) -> Mapping[str, tuple[bool, str]]:
@@ -374,3 +373,14 @@ class Connectors(dict[str, Connector]):
         failures = [result for result in results if isinstance(result, BaseException)]
         if failures:
             raise BaseExceptionGroup("connectors failed to close", failures)
+
+
+def _places(text: object) -> tuple[str, ...]:
+    """The host of a URL with its port, and alone, as they are called: other spellings of a name have the same rate."""
+    try:
+        url = urlsplit(str(text))
+        host, port = (url.hostname or "").lower(), url.port or (80 if url.scheme == "http" else 443)
+        host = host if host.isascii() else idna.encode(host).decode("ascii")
+    except ValueError:  # it is not called
+        return ()
+    return f"{host}:{port}", host

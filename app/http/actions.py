@@ -101,12 +101,7 @@ async def ask(
         asking=limit("agent_questions"),
     )
 
-    async def begun() -> UUID:
-        async with faces.turns.of(who.tenant, who.subject):
-            return await faces.ask(who.tenant, act, faces.definitions, wanted)
-
-    same = (who.tenant, who.subject, wanted.call, wanted.acts_for, wanted.session)
-    run_id = await begun() if wanted.key else await faces.turns.once(same, begun)
+    run_id = await begun(faces, wanted)
     response.headers["Location"] = f"/v1/actions/{run_id}"
     return await answered(faces, who.tenant, who.subject, run_id, body.wait, response)
 
@@ -139,6 +134,17 @@ async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Respo
     async with faces.database.transaction(who.tenant) as connection:
         await acting.withdraw(connection, who.tenant, faces.definitions, who.subject, who.actor, action_id)
     return await answered(faces, who.tenant, who.subject, action_id, 0, response)
+
+
+async def begun(faces: Faces, wanted: Wanted) -> UUID:
+    """Begin an action, or find the one that it attaches to. What one agent asks for at once holds one connection."""
+
+    async def make() -> UUID:
+        async with faces.turns.of(wanted.tenant_id, wanted.account):
+            return await faces.ask(wanted.tenant_id, act, faces.definitions, wanted)
+
+    same = (wanted.tenant_id, wanted.account, wanted.call, wanted.acts_for, wanted.session)
+    return await make() if wanted.key else await faces.turns.once(same, make)
 
 
 async def answered(

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.access import Principal
 from app.budgeting import CHARGES
 from app.faces import Faces, version
-from app.http.actions import POLL_SECONDS, WAIT_SECONDS_MAX
+from app.http.actions import POLL_SECONDS, WAIT_SECONDS_MAX, begun
 from app.http.models import PRINTABLE, REFERENCE
 from app.mcp import tools
 from app.mcp.wire import HANDSHAKE, MODERN, SERVER_INFO, TASKS, Code, Message, Refused
@@ -26,7 +26,7 @@ from core.canonical import Json, JsonObject, canonical_bytes
 from core.db import Connection
 from core.errors import AuthorizationError, ConsistencyError, CountersealError, InputError, NotFoundError
 from runtime.requests import acting
-from runtime.requests.acting import ActionStatus, Standing, Wanted, act, standing
+from runtime.requests.acting import ActionStatus, Standing, Wanted, standing
 
 NEWEST = 20
 # Who knows tasks is answered with one unless the call is settled so soon.
@@ -166,7 +166,7 @@ class Server(Struct, frozen=True):
             asking=limit("agent_questions"),
         )
         # Accepted here; a crash, or a client that is gone, from now on ends the waiting alone.
-        run_id = await faces.ask(tenant, act, faces.definitions, wanted)
+        run_id = await begun(faces, wanted)
         most = min(said.wait, SOON_SECONDS) if message.knows_tasks else said.wait
         found = await self._standing(run_id)
         return result_of(found) if found.settled else Held(run_id, most, message.knows_tasks)

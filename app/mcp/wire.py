@@ -36,6 +36,8 @@ _NAMED: Mapping[str, tuple[str, bool]] = {
 }
 _ENCODED = re.compile(r"=\?base64\?(?P<payload>[A-Za-z0-9+/=]*)\?=")
 _TEXT_MAX = 200
+# Whole numbers that every reader of JSON, and our own writer, can hold.
+_NUMBERS = range(-(2**63), 2**63)
 
 
 class Code(IntEnum):
@@ -95,7 +97,7 @@ class Message(Struct, frozen=True):
         token = self.meta.get("progressToken")
         if isinstance(token, str):
             return token if len(token) <= _TEXT_MAX else None
-        return token if isinstance(token, int) and not isinstance(token, bool) else None
+        return token if type(token) is int and token in _NUMBERS else None
 
     def text(self, name: str) -> str:
         """A parameter that is a text; ``Refused`` if there is none."""
@@ -110,7 +112,7 @@ def id_of(body: Json) -> int | str | None:
     found = body.get("id") if isinstance(body, dict) else None
     if isinstance(found, str):
         return found
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return found if type(found) is int and found in _NUMBERS else None
 
 
 def read(body: Json, headers: Mapping[str, Sequence[str]]) -> Message:
@@ -123,7 +125,7 @@ def read(body: Json, headers: Mapping[str, Sequence[str]]) -> Message:
     method, params = body.get("method"), body.get("params", {})
     identified = "id" in body
     if body.get("jsonrpc") != "2.0" or not isinstance(method, str) or (identified and id_of(body) is None):
-        words = 'A request has `"jsonrpc": "2.0"`, a method, and an id that is a text or a whole number.'
+        words = 'A request has `"jsonrpc": "2.0"`, a method, and an id that is a text or a whole number of 64 bits.'
         raise Refused(Code.INVALID_REQUEST, words)
     if not isinstance(params, dict):
         raise Refused(Code.INVALID_PARAMS, "params must be an object")

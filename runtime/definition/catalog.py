@@ -22,7 +22,7 @@ from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, check_names, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
-from runtime.definition.edges import generics_of
+from runtime.definition.edges import Generics
 from runtime.definition.masking import evident
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
 from runtime.engine.book.recorded import Diverged
@@ -63,14 +63,13 @@ class _Recent(OrderedDict[Key, Value]):
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
     """The facts that policies may use of each operation, from the declarations."""
-    found = {}
+    found, generics = {}, Generics(catalog)
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
         read = operation.diff.fields if operation.diff is not None and isinstance(operation.diff.fields, tuple) else ()
         before = frozenset({*fields, *read} if operation.diff else ())
-        generics = generics_of(operation, catalog)
         arguments, free = operation.arguments, operation.takes_other_fields
-        found[name] = OperationFacts(fields, before, generics, operation.connector, arguments, free)
+        found[name] = OperationFacts(fields, before, generics.of(operation), operation.connector, arguments, free)
     return found
 
 

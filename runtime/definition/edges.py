@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import fields
 from enum import StrEnum
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -85,30 +86,63 @@ def _parts(node: Node) -> list[tuple[str, Scope]]:
     return named or [("steps", scope) for scope in scopes_of(node)]
 
 
-def generics_of(specific: Operation, catalog: Catalog) -> dict[str, str]:
-    """The operations that can do what this one does, each with the condition under which a call of it does, in CEL."""
-    if specific.connector == AGENT:
-        return {}  # a tool that an agent carries out does what it does: another declaration is another tool
-    others = [one for one in catalog.operations.values() if one.handler == specific.handler]
-    found = {one.name: " && ".join(_conditions(specific)) or "true" for one in others if _is_more(one, specific)}
-    if specific.name in catalog.packaged:
-        alone = not any(one.name in catalog.packaged for one in others if one is not specific)
-        renamed = [one for one in others if one.name not in catalog.packaged and (alone or one.owner is not None)]
-        found |= {one.name: "true" for one in renamed}
-    return found
+class Generics:
+    """The operations that can do what others do, of a whole catalog.
+
+    Forms of targets are found by the plain text with which they begin and end, so that the work for each operation does
+    not grow with all the others.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._packaged, self._place = catalog.packaged, {name: at for at, name in enumerate(catalog.operations)}
+        self._others: dict[str, list[Operation]] = {}
+        self._forms: dict[tuple[str, str], dict[str, dict[str, list[Operation]]]] = {}
+        for one in catalog.operations.values():
+            self._others.setdefault(one.handler, []).append(one)
+            first, last = _ends(one.target)
+            ending = self._forms.setdefault((one.handler, first), {}).setdefault(last, {})
+            ending.setdefault(one.target, []).append(one)
+
+    def of(self, specific: Operation) -> dict[str, str]:
+        """Those that can do what this one does, each with the condition under which a call of it does, in CEL."""
+        if specific.connector == AGENT:
+            return {}  # a tool that an agent carries out does what it does: another declaration is another tool
+        wider = sorted((one.name for one in self._wider(specific)), key=self._place.__getitem__)
+        found = dict.fromkeys(wider, " && ".join(_conditions(specific)) or "true")
+        if specific.name in self._packaged:
+            others = self._others[specific.handler]
+            alone = not any(one.name in self._packaged for one in others if one is not specific)
+            renamed = [one for one in others if one.name not in self._packaged and (alone or one.owner is not None)]
+            found |= {one.name: "true" for one in renamed}
+        return found
+
+    def _wider(self, specific: Operation) -> Iterator[Operation]:
+        """Those of which every target of the specific one is one of theirs, and that can do more besides."""
+        target, names_fields = specific.target, isinstance(specific.writes, tuple)
+        own = _form(target)
+        for end in range(len(target) + 1):
+            ending = self._forms.get((specific.handler, target[:end]))
+            for start in range(len(target) + 1) if ending is not None else ():
+                for text, several in ending.get(target[start:], {}).items() if ending is not None else ():
+                    if text != target and _form(text).fullmatch(target) is None:
+                        continue
+                    if text != target and own.fullmatch(text) is None:
+                        yield from several
+                    elif names_fields:
+                        yield from (one for one in several if isinstance(one.writes, str))
 
 
-def _is_more(generic: Operation, specific: Operation) -> bool:
-    """True if every target of the specific one is one of the generic one's, and it can do more besides."""
-    if not _takes(generic, specific):
-        return False
-    return not _takes(specific, generic) or (isinstance(generic.writes, str) and isinstance(specific.writes, tuple))
+@lru_cache(maxsize=16_384)
+def _form(text: str) -> re.Pattern[str]:
+    """The form of a target: that of ``{table}/{sys_id}`` holds for ``incident/{sys_id}``."""
+    return re.compile("".join(re.escape(part) if isinstance(part, str) else ".+" for part in text_parts(text)))
 
 
-def _takes(one: Operation, other: Operation) -> bool:
-    """True if the form of one target holds for the other: ``{table}/{sys_id}`` does for ``incident/{sys_id}``."""
-    form = "".join(re.escape(part) if isinstance(part, str) else ".+" for part in text_parts(one.target))
-    return re.fullmatch(form, other.target) is not None
+def _ends(target: str) -> tuple[str, str]:
+    """The plain text with which a target begins, and that with which it ends; "" for a placeholder."""
+    parts = text_parts(target)
+    first, last = (parts[0], parts[-1]) if parts else ("", "")
+    return first if isinstance(first, str) else "", last if isinstance(last, str) else ""
 
 
 def _conditions(specific: Operation) -> list[str]:

@@ -12,10 +12,16 @@ UNDECLARED = "agent.tool.call"
 
 
 def called(catalog: Catalog, tool: str, arguments: JsonObject) -> tuple[Operation, JsonObject]:
-    """The operation that a tool is declared as, and its input. Without a declaration of just this tool: any tool."""
+    """The operation that a tool is declared as, and its input; without a declaration it is any tool.
+
+    ``InputError`` if several declare it: rules about one of them would not hold for what is judged as another.
+    """
     found = [one for one in catalog.own.values() if one.connector == AGENT and (one.agent_tool or one.name) == tool]
     if len(found) == 1:
         return found[0], arguments
+    if found:
+        words = f"is declared as {' and as '.join(one.name for one in found)}, so it is judged as neither"
+        raise InputError(words, where="tool", remedy="Have one of them declared for another tool.")
     return catalog.get(UNDECLARED), {"tool": tool, "arguments": arguments}
 
 

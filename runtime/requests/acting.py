@@ -210,7 +210,10 @@ async def _check_limits(connection: Connection, wanted: Wanted) -> Counted:
 
 async def _start(connection: Connection, definitions: Definitions, wanted: Wanted, counted: Counted) -> UUID:
     """Start the run. Nobody else starts one for this agent meanwhile, so it may be named by its own id."""
-    catalog = await definitions.published(connection, wanted.tenant_id)
+    names = [wanted.operation] if wanted.tool is None else None  # a tool may be declared under any name
+    catalog = await definitions.published(connection, wanted.tenant_id, names)
+    if names is not None and wanted.operation not in catalog.operations:
+        catalog = await definitions.published(connection, wanted.tenant_id)  # the error tells the nearest name
     given = wanted.input
     if wanted.tool is None:
         operation = tools.performed(catalog, wanted.operation)

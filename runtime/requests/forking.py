@@ -12,16 +12,22 @@ from core.errors import ConsistencyError, InputError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import refuse_altering
-from runtime.engine.life.forking import Fork, Preview, fork_of, point_of
+from runtime.engine.life.forking import ELSEWHERE, OPEN, Fork, Preview, fork_of, point_of
+from runtime.engine.model.events import RunContinued
 from runtime.engine.model.run import Definition
 from runtime.engine.origins.follow import AGENT
 from runtime.engine.replay.replay import unopened
 from runtime.requests import starting
 from runtime.requests.starting import FORK, OF_RUNS, StartRequest
+from runtime.requests.views import folded
 from runtime.store import books, documents, runs
 from runtime.store.books import Book
 from runtime.store.claims import aside
 from runtime.store.views import load
+
+# A fork looks into so many runs below the other one for doubts.
+BELOW_MAX = 100
+_WAIT = "Cancel it, or wait until it is over."
 
 
 class Order(Struct, frozen=True):
@@ -115,4 +121,37 @@ async def _read(connection: Connection, definitions: Definitions, tenant: str, o
         lines = [line for append in book.appends for line in append.lines]
         return fork_of(run, workflow, point, lines[point.line], book.events)
 
-    return book, await aside(book.weight, made, connection)
+    fork = await aside(book.weight, made, connection)
+    await _check_below(connection, definitions, tenant, book, fork)
+    return book, fork
+
+
+async def _check_below(connection: Connection, definitions: Definitions, tenant: str, book: Book, fork: Fork) -> None:
+    """Refuse to start anew what another run of this one still does, or has left in doubt, however deep below it is."""
+    again, seen, todo = {*fork.continued}, set[UUID](), [book]
+    while todo:
+        above = todo.pop()
+        started = [(one.step, one.event.run) for one in above.events if isinstance(one.event, RunContinued)]
+        anew = [run for step, run in started if above is not book or (step or "") in again]
+        done = [run for _, run in started if run not in anew]
+        most = BELOW_MAX + 1 - len(seen)
+        found = await runs.below(connection, tenant, above.run_id, anew, done, most)
+        if len(found) == most:
+            raise ConsistencyError(f"{BELOW_MAX} runs below it, or more, would be started again.", remedy=ELSEWHERE)
+        for run_id in found.keys() - seen:
+            seen.add(run_id)
+            if found[run_id]:
+                raise ConsistencyError(f"The run {run_id} below it goes on: both would do the same.", remedy=_WAIT)
+            todo.append(await _without_doubt(connection, definitions, tenant, run_id))
+
+
+async def _without_doubt(connection: Connection, definitions: Definitions, tenant: str, run_id: UUID) -> Book:
+    """The book of a run that is over. ``ConsistencyError`` if nobody knows what it has done."""
+    book = await books.read(connection, tenant, run_id)
+    words = f"Retention has removed what the run {run_id} below it has done."
+    if not book.purged:
+        receipts = (await folded(connection, definitions, book)).run.receipts.values()
+        if not any(one.status in OPEN for one in receipts):
+            return book
+        words = f"Nobody knows whether an action of the run {run_id} below it happened, so it may not be done again."
+    raise ConsistencyError(words, remedy="Look outside, then start another run for what is left.")

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from connectors.operation import AGENT
 from core.canonical import Json, JsonObject, clean, sha256_hex, unfit
 from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError
@@ -24,6 +25,7 @@ from runtime.definition.catalog import Definitions
 from runtime.engine.book.instructions import FETCH, PERMIT, REPORT
 from runtime.engine.life import late
 from runtime.engine.life.outside import GATE
+from runtime.engine.life.pausing import keys_of
 from runtime.engine.life.permits import AT, DETAIL_CHARACTERS_MAX, LEASE, NONCE, Outcome, newest, nonce_of, permit_of
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ActionLate, WaitPostponed
@@ -125,6 +127,11 @@ class Permits(Struct, frozen=True):
         _, due_at, now = await inbox.times_of(connection, wait.wait_id)
         if due_at is None or due_at <= now:
             return Fetched(PermitDecision.DENY, ActionStatus.IN_DOUBT, "The lease of the permit is over.")
+        # What people have stopped since the intent does not go out: without a report it is in doubt, and they decide.
+        if view.run.canceling is not None:
+            return Fetched(PermitDecision.DENY, found.status, "It was canceled before its permit was fetched.")
+        if not {*keys_of(view.workflow, AGENT, view.run_id, view.agent)}.isdisjoint(view.paused):
+            return Fetched(PermitDecision.WAIT, found.status)
         seconds = max(int((due_at - now).total_seconds()), 0)
         return Fetched(PermitDecision.PERMIT, found.status, "", permit_of(view.run, wait), due_at, seconds)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from uuid import UUID
 
 import asyncpg
@@ -19,6 +20,7 @@ _GOING_OF = _SQL["going_of"]
 _PROPOSAL = _SQL["proposal"]
 _ENDING = _SQL["ending"]
 _OPEN_CHILDREN = _SQL["open_children"]
+_BELOW = _SQL["below"]
 _WAIT = _SQL["wait"]
 _ROOT = _SQL["root"]
 _MAKE = _SQL["make"]
@@ -67,6 +69,14 @@ async def proposal(
 async def open_children(connection: Connection, run_id: UUID) -> list[tuple[UUID, str]]:
     """The runs that this one waits for, with their workflows."""
     return [(row["run_id"], row["workflow"]) for row in await connection.fetch(_OPEN_CHILDREN, run_id)]
+
+
+async def below(
+    connection: Connection, tenant: str, run_id: UUID, named: Collection[UUID], without: Collection[UUID], most: int
+) -> dict[UUID, bool]:
+    """The ``named`` runs, and those that this one waits for ``without`` some: so many at most, and if they go on."""
+    rows = await connection.fetch(_BELOW, tenant, run_id, [*named], [*without], most)
+    return {UUID(int=row["run_id"].int): row["going"] for row in rows}
 
 
 async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:

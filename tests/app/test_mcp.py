@@ -287,6 +287,7 @@ BROKEN: dict[str, tuple[Any, dict[str, str | None], int, int | None]] = {
     "an id of null": ({"id": None}, {}, 400, -32600),
     "an id of true": ({"id": True}, {}, 400, -32600),
     "an id of half": ({"id": 0.5}, {}, 400, -32600),
+    "an id of 65 bits": (b'{"jsonrpc":"2.0","id":18446744073709551616,"method":"ping"}', {}, 400, -32600),
     "params of a list": ({"params": [1]}, {}, 400, -32602),
     "unknown method": ({"method": "tools/explode"}, {"Mcp-Method": "tools/explode"}, 404, -32601),
     "a handshake in it": ({"method": "initialize"}, {"Mcp-Method": "initialize"}, 404, -32601),

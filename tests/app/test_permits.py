@@ -309,6 +309,33 @@ async def test_a_pause_holds_a_permit_back_and_no_report(installation: Any, bot:
     assert (await bot.report(second, permit, "succeeded", other)).json()["status"] == "applied"
 
 
+STOPS = {  # what people do between the intent and the agent's second fetch, and back: what that fetch gets
+    "pause": ("/v1/pauses", "/v1/pauses/resume", {"what": "tenant", "reason": "Look first."}, "wait"),
+    "agent": ("/v1/pauses", "/v1/pauses/resume", {"what": "agent", "name": "bot", "reason": "No."}, "wait"),
+    "cancel": ("/v1/runs/{}/cancel", None, {"reason": "enough"}, "deny"),
+}
+
+
+@pytest.mark.parametrize("stop", STOPS)
+async def test_what_is_stopped_after_its_intent_gets_no_permit(installation: Any, bot: Bot, stop: str) -> None:
+    there, back, body, wanted = STOPS[stop]
+    asked, operator = call("free", n=1), await installation.client(Role.OPERATOR)
+    action = await bot.ask(asked)
+    assert (await bot.fetch(action, asked)).json()["decision"] == "wait"
+    assert [one.status for one in await installation.books.receipts()] == ["intended"]
+    answer = await operator.post(there.format(action), json=body)
+    assert answer.status_code < 300, answer.text
+    found = (await bot.fetch(action, asked)).json()
+    assert (found["decision"], "permit" in found) == (wanted, False)
+    if back is not None:
+        assert (await operator.post(back, json=body)).status_code < 300
+        permit = await bot.permit(action, asked)
+        assert (await bot.report(action, permit, "succeeded", asked)).json()["status"] == "applied"
+        return
+    await bot.lease_over()
+    assert await bot.status(action) == "in_doubt"
+
+
 async def test_who_withdraws_while_the_agent_acts_hears_what_came_of_it(installation: Any, bot: Bot) -> None:
     for reports, wanted in ((True, "applied"), (False, "in_doubt")):
         action, asked, permit = await bot.out("free")
@@ -374,6 +401,11 @@ async def test_a_tool_is_judged_by_its_declaration_or_as_any_tool(installation: 
         {"operation": "agent.tool.call", "input": {"tool": "free", "arguments": {}}},
     ):
         assert (await bot.post("", wrong)).status_code == 400
+    async with faces.database.transaction("default") as connection:  # a second one would be judged by no rule of ours
+        sources = [Source("tools.yaml", DECLARED.replace("mail.message.send", "mail.message.again"))]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    refused = await bot.post("", call("sendMail", to="bob"))
+    assert (refused.status_code, "mail.message.again and as" in refused.json()["detail"]) == (400, True)
     for wrong in ({**mail, "operation": "x.y"}, {"mode": "gate", "tool": "free"}, {"tool": "free", "arguments": {}}):
         assert (await bot.post("", wrong)).status_code == 422
 
@@ -443,6 +475,18 @@ async def test_three_verifiers_find_what_no_permit_let_out(installation: Any, bo
     assert ours[1][0] != 0
     assert by_python(tmp_path, key, paths) == ours
     assert by_node(tmp_path, key, paths) == ours
+
+
+@pytest.mark.parametrize("huge", [1e21, 2.0**53, -1e20])
+async def test_a_number_beyond_all_integers_is_asked_about_and_bound_as_it_is(
+    installation: Any, bot: Bot, huge: float
+) -> None:
+    wanted = call("send", amount=huge)
+    action = await bot.ask(wanted)
+    await vote(installation, action, "approve")
+    permit = await bot.permit(action, wanted)
+    answer = (await bot.report(action, permit, "succeeded", wanted, output=huge)).json()
+    assert (answer["status"], answer["output"]) == ("applied", huge)
 
 
 async def test_a_card_says_who_carries_it_out(installation: Any, bot: Bot) -> None:

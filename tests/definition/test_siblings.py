@@ -15,7 +15,7 @@ from policy.facts import FactContext
 from policy.load import load_policy
 from policy.sets import PolicySet
 from runtime.definition.catalog import operation_facts
-from runtime.definition.edges import generics_of
+from runtime.definition.edges import Generics
 
 CATALOG = load_catalog()
 FACTS = operation_facts(CATALOG)
@@ -123,7 +123,7 @@ def test_a_declaration_of_an_installation_opens_no_way_around_the_rules_about_a_
         own("alerts.alert.post", "slack:post", "alert", connector="slack"),
     ]
     catalog = load_catalog([Source("own.yaml", json.dumps({"operations": declared}))])
-    found = {name: generics_of(operation, catalog) for name, operation in catalog.operations.items()}
+    found = {name: Generics(catalog).of(operation) for name, operation in catalog.operations.items()}
     incidents = "action.target.startsWith('incident/')"
     notes = f"{incidents} && ('work_notes' in action.present)"
     assert {name: generics for name, generics in found.items() if generics} == {
@@ -146,7 +146,7 @@ def test_targets_are_compared_by_their_forms_and_not_by_what_resembles_them() ->
         for name, target in targets.items()
     ]
     catalog = load_catalog([Source("own.yaml", json.dumps({"operations": declared}))])
-    found = {name: generics_of(catalog.operations[f"crm.{name}.update"], catalog) for name in targets}
+    found = {name: Generics(catalog).of(catalog.operations[f"crm.{name}.update"]) for name in targets}
     assert found == {
         "dotted": {RECORD: "action.target.startsWith('a.b/')"},
         "other": {RECORD: "action.target.startsWith('axb/')"},

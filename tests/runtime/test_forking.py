@@ -203,6 +203,40 @@ async def test_nothing_is_forked_over_a_doubt(runtime: Any) -> None:
             await fork(runtime, run, "last", again=True)
 
 
+CHILD = "workflow: child\nversion: 1\nreference: ${{ run.id }}\nsteps:\n"
+CHILD += "  - {id: deep, do: probe.effect.apply, with: {name: deep}}\n"
+
+
+@pytest.mark.parametrize("step", ["run: child", "continue_with: {workflow: child}"])
+@pytest.mark.parametrize("came", ["goes on", "Nobody knows", ""])
+async def test_nothing_is_forked_over_a_run_below_that_goes_on_or_is_in_doubt(
+    runtime: Any, step: str, came: str
+) -> None:
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(CHILD)
+    await runtime.publish(HEAD + act("first") + f"  - {{id: sub, {step}}}\n" + act("last"))
+    runtime.outside.script = {} if not came else {"deep": [InDoubt("no answer")]}
+    runtime.outside.script["last"] = [Refused("no", "not today")]
+    run = (await runtime.start("w", {}, ref="one")).run_id
+    await runtime.worker().work_off()
+    (child,) = [one.id for one in await runtime.books.runs() if one.id != run]
+    canceled = {"goes on": [run], "Nobody knows": [run, child]}.get(came, [])
+    async with runtime.faces.transaction("acme") as connection:
+        for one in canceled:
+            if await runtime.status(one) not in ("succeeded", "canceled", "failed_terminal"):
+                await cancel_run(connection, runtime.definitions, "acme", one, OLGA, "")
+    await runtime.worker().work_off()
+    if came:
+        with pytest.raises(ConsistencyError, match=came):
+            await fork(runtime, run, "sub", again=True)
+        assert performed(runtime) == ["first"]
+        return
+    await fork(runtime, run, "sub", again=True)
+    await runtime.worker().work_off()
+    assert performed(runtime).count("deep") == 2
+
+
 AT = "run.forked"
 # What nobody may make of the history of a fork, and the words of the verifier that finds it.
 FALSE: dict[str, tuple[Any, str]] = {

@@ -168,6 +168,11 @@ async def test_no_order_of_coming_lets_more_out_in_any_minute(runtime: Any, call
     [
         ("http", {"url": "https://CRM.example:8443/a"}, ("crm.example:8443", 1)),
         ("http", {"url": "https://user@crm.example/a"}, ("crm.example", 2)),
+        ("http", {"url": "https://crm\N{IDEOGRAPHIC FULL STOP}example/a"}, ("crm.example", 2)),
+        ("http", {"url": "https://b\xfccher.example:443/"}, ("xn--bcher-kva.example:443", 5)),
+        ("http", {"url": "https://b\xfccher.example/"}, ("xn--bcher-kva.example:443", 5)),
+        ("http", {"url": "https://crm .example/"}, ("http", 3)),
+        ("http", {"url": None}, ("http", 3)),
         ("http", {"url": "https://other.example/"}, ("http", 3)),
         ("servicenow", {"url": "https://crm.example/"}, ("servicenow", 4)),
         ("slack", {}, None),
@@ -176,5 +181,5 @@ async def test_no_order_of_coming_lets_more_out_in_any_minute(runtime: Any, call
 def test_the_rate_is_of_the_host_or_of_the_connector(
     name: str, inputs: dict[str, Any], found: tuple[str, int] | None
 ) -> None:
-    rates = {"crm.example:8443": 1, "crm.example": 2, "http": 3, "servicenow": 4}
+    rates = {"crm.example:8443": 1, "crm.example": 2, "http": 3, "servicenow": 4, "xn--bcher-kva.example:443": 5}
     assert Connectors(rates=rates).pace(name, inputs) == (None if found is None else Pace(*found))

@@ -26,7 +26,7 @@ from runtime.engine.model.run import SKIPPED, Run, State
 from runtime.engine.model.states import RUN
 from runtime.engine.model.workflow import Workflow
 
-_OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
+OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 ELSEWHERE = "Name another line or step: `counterseal run show RUN` lists them."
 
 
@@ -111,7 +111,7 @@ def fork_of(run: Run, workflow: Workflow, point: Point, line: bytes, events: Seq
     done = tuple(_done(state, graph))
     keys = {key for key, _, _ in done}
     after = [one for one in run.receipts.values() if not _is_done(one.step_key, keys, state)]
-    if doubts := sorted({one.step_key for one in after if one.status in _OPEN}):
+    if doubts := sorted({one.step_key for one in after if one.status in OPEN}):
         words = f"Nobody knows whether the action of {', '.join(doubts)} happened, so it may not be done again."
         raise ConsistencyError(words, remedy="Look outside, then start another run for what is left.")
     happened = (one for one in after if one.status is ReceiptStatus.SUCCEEDED and one.attempt)

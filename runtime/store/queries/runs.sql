@@ -26,6 +26,11 @@ FROM runs r WHERE r.run_id = $1;
 -- name: open_children
 SELECT run_id, workflow FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL ORDER BY run_id;
 
+-- name: below
+-- These runs, and those that a run waits for, but for some; and if they go on.
+SELECT run_id, finished_at IS NULL AS going FROM runs
+WHERE tenant_id = $1 AND (run_id = ANY ($3::uuid[]) OR parent_run_id = $2 AND NOT run_id = ANY ($4::uuid[])) LIMIT $5;
+
 -- name: wait
 SELECT to_jsonb(w) AS wait, w.run_id FROM waits w WHERE w.wait_id = $1;
 
