@@ -71,7 +71,9 @@ class _Asking(WrapperToolset[Any]):
         """The tools, which say that they ask."""
         return {name: replace(tool, toolset=self) for name, tool in (await super().get_tools(ctx)).items()}
 
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
         """Run the tool, if there is a yes to these arguments."""
         if name in self.governed.ungoverned:
             return await super().call_tool(name, tool_args, ctx, tool)
@@ -95,7 +97,9 @@ class _Around(_Asking):
         """The tools as they are."""
         return await self.wrapped.get_tools(ctx)
 
-    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]) -> Any:
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
+    ) -> Any:
         """Leave the asking to the tool's own toolset, if that is one of ours."""
         if isinstance(tool.toolset, _Asking):
             return await self.wrapped.call_tool(name, tool_args, ctx, tool)

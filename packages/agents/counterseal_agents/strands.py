@@ -29,7 +29,9 @@ class _Ended(Exception):
     """The tool ended without success, which the SDK tells by an event."""
 
 
-def governed(agent: Agent, gate: Gate | None = None, *, ungoverned: Collection[str] = (), harmless: Raised = ()) -> Agent:
+def governed(
+    agent: Agent, gate: Gate | None = None, *, ungoverned: Collection[str] = (), harmless: Raised = ()
+) -> Agent:
     """The agent, with its tools replaced by ones that ask, now and whenever one is loaded.
 
     ``Ungoverned`` for tools that run at the model's provider, and for agents as tools that are not governed
@@ -62,7 +64,9 @@ class _Tools(dict[str, AgentTool]):
         elif getattr(inner, GOVERNED, False):
             super().__setitem__(name, tool)
         else:
-            raise _refused(f"The tool {name} is an agent whose tools do not ask: govern it first, or else it acts", name)
+            raise _refused(
+                f"The tool {name} is an agent whose tools do not ask: govern it first, or else it acts", name
+            )
 
 
 class _Asking(AgentTool):
@@ -148,7 +152,10 @@ def _said(tool_use: ToolUse, words: str) -> dict[str, Any]:
 def _check_model(agent: Agent, ungoverned: Collection[str]) -> None:
     config = agent.model.get_config()
     found = config if isinstance(config, Mapping) else vars(config)
-    for name, tools in (("gemini_tools", found.get("gemini_tools")), ("tools", (found.get("params") or {}).get("tools"))):
+    for name, tools in (
+        ("gemini_tools", found.get("gemini_tools")),
+        ("tools", (found.get("params") or {}).get("tools")),
+    ):
         if tools and name not in ungoverned:
             raise _refused(f"The {name} of the model run at its provider", name)
 
