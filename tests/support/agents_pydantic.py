@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from pydantic_ai.capabilities import AbstractCapability, NativeTool
 from pydantic_ai.messages import ModelMessagesTypeAdapter, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.native_tools import WebSearchTool
+from pydantic_ai.toolsets import WrapperToolset
 
 from counterseal_agents import Gate
 from counterseal_agents.pydantic_ai import Governed
@@ -116,3 +117,39 @@ def two_lines(program: str, how: How) -> None:
     exec(program, room)
     room["agent"].run_sync("pay")
     assert how.ran[-1] == PAY
+
+
+@dataclass
+class Adding(WrapperToolset[Any]):
+    """A wrapper with a tool of its own."""
+
+    how: How
+
+    async def get_tools(self, ctx: Any) -> dict[str, Any]:
+        """One more."""
+        tools = await super().get_tools(ctx)
+        own = replace(tools["pay"], toolset=self, tool_def=replace(tools["pay"].tool_def, name="added"))
+        return {**tools, "added": own}
+
+    async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
+        """The tool."""
+        return self.how.pay(**tool_args) if name == "added" else await super().call_tool(name, tool_args, ctx, tool)
+
+
+@dataclass
+class Wrapping(AbstractCapability[Any]):
+    """A capability that brings the wrapper."""
+
+    how: How
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        """Wrapped."""
+        return Adding(toolset, self.how)
+
+
+def added(how: How) -> str:
+    """The words about a call of a tool that a wrapper has added."""
+    left = [[ToolCallPart("added", PAY)]]
+    made = agent(how)
+    with made.override(model=FunctionModel(lambda *_: ModelResponse(left.pop() if left else [TextPart("done")]))):
+        return _said(made.run_sync("pay", capabilities=[Wrapping(how)]))[0]

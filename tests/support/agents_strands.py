@@ -22,7 +22,7 @@ class Scripted(Model):
     """A model that calls with these arguments, and then is done."""
 
     def __init__(self, calls: list[dict[str, Any]], config: dict[str, Any] | None = None) -> None:
-        self.calls, self.config = calls, config or {}
+        self.calls, self.config, self.name = calls, config or {}, "pay"
 
     def update_config(self, **_: Any) -> None:
         """Nothing."""
@@ -40,7 +40,7 @@ class Scripted(Model):
         calls, self.calls = self.calls, []
         yield {"messageStart": {"role": "assistant"}}
         for n, call in enumerate(calls):
-            yield {"contentBlockStart": {"start": {"toolUse": {"name": "pay", "toolUseId": f"c{n}"}}}}
+            yield {"contentBlockStart": {"start": {"toolUse": {"name": self.name, "toolUseId": f"c{n}"}}}}
             yield {"contentBlockDelta": {"delta": {"toolUse": {"input": json.dumps(call)}}}}
             yield {"contentBlockStop": {}}
         if not calls:
@@ -138,3 +138,12 @@ def two_lines(program: str, how: How) -> None:
     exec(program, room)
     room["agent"]("pay")
     assert how.ran[-1] == PAY
+
+
+def added(how: How) -> str:
+    """The words about a call of a tool that was registered later."""
+    made = agent(how, [PAY])
+    made.model.name = "added"
+    made.tool_registry.register_tool(tool(how.pay, name="added", description="Pay somebody."))
+    made("pay")
+    return _said(made)[0]
