@@ -49,8 +49,7 @@ PROGRAMS = {
     "crewai": ("crew = made", "from counterseal_agents.crewai import governed\ncrew = governed(made)"),
     "pydantic": (
         "agent = Agent(model, tools=[pay])",
-        "from counterseal_agents.pydantic_ai import Governed\n"
-        "agent = Agent(model, tools=[pay], capabilities=[Governed()])",
+        "from counterseal_agents.pydantic_ai import Governed as G\nagent = Agent(model, tools=[pay], capabilities=[G()])",
     ),
     "strands": ("agent = made", "from counterseal_agents.strands import governed\nagent = governed(made)"),
 }

@@ -6,14 +6,20 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
+import httpx
 import pytest
 
+from app.access import Role
 from counterseal_agents import Closed, Gate, Pending, Refused, govern
 from counterseal_agents.contract import Terms
-from tests.app.test_permits import Bot, bot, vote
+from evidence.chain import Actor
+from runtime.requests import policies
+from tests.support.app_stage import PEOPLE, POLICY
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +29,50 @@ import os, signal
 from counterseal_agents import govern
 govern(lambda n: os.kill(os.getpid(), signal.SIGKILL), tool="free")(1)
 """
-__all__ = ["bot"]
+AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}]\ngroups:")
+RULES = (
+    POLICY.replace("version: 1", "version: 2")
+    + """  - id: free-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'free'
+    outcome: allow
+    because: It is free.
+  - id: other-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'send'
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: leads, of: 1}]
+    expires: PT1H
+    because: Somebody reads it first.
+"""
+)
+
+
+@dataclass
+class Bot:
+    """An agent, and the installation that it asks."""
+
+    installation: Any
+    client: httpx.AsyncClient
+
+
+@pytest.fixture
+async def bot(installation: Any) -> Bot:
+    await installation.people(AGENTS)
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        tester = Actor("test", "tester")
+        await policies.publish_policy(connection, faces.definitions, "default", RULES, "policy.yaml", tester)
+    return Bot(installation, await installation.client(Role.AGENT, subject="bot"))
+
+
+async def vote(bot: Bot, action: str, choice: str) -> None:
+    question = (await bot.installation.books.approvals(run=UUID(action)))[-1]
+    person = await bot.installation.client(Role.APPROVER, subject="ann")
+    voted = await person.post(f"/v1/approvals/{question.id}/votes", json={"choice": choice, "reason": "So be it."})
+    assert voted.is_success, voted.text
+    await bot.installation.work()
 
 
 def token(bot: Bot) -> str:
@@ -65,13 +114,13 @@ async def test_each_end_of_a_governed_call_is_the_same_on_both_sides(bot: Bot) -
             await working(bot, govern(send, gate=gate)(2))
     _, (action, status, receipts) = await ends(bot)
     assert (status, receipts, ran) == ("pending", [], [1.5])
-    assert (await vote(bot.installation, action, "approve")).is_success
+    await vote(bot, action, "approve")
     assert await working(bot, govern(send, gate=gate)(2)) == {"sent": 2}
     assert (await ends(bot))[-1] == (action, "applied", ["succeeded"])
 
     with pytest.raises(Pending):
         await working(bot, govern(send, gate=gate)(3))
-    assert (await vote(bot.installation, (await ends(bot))[-1][0], "reject")).is_success
+    await vote(bot, (await ends(bot))[-1][0], "reject")
     for tool, why in (("send", "rejected"), ("unknown", "denied")):
         with pytest.raises(Refused, match=why):
             await working(bot, govern(send, gate=waiting, tool=tool)(3))
@@ -96,7 +145,9 @@ async def test_a_process_that_is_killed_in_the_body_leaves_a_doubt_and_no_second
     assert await working(bot, killed.wait()) == -9
     ((action, status, receipts),) = await ends(bot)
     assert (status, receipts) == ("executing", ["intended"])
-    await bot.lease_over()
+    await bot.installation.trouble.make_waits_due("permit")
+    await bot.installation.app.sweeper().sweep()
+    await bot.installation.work()
     assert await ends(bot) == [(action, "in_doubt", ["in_doubt"])]
 
     def repeated(n: int) -> None:

@@ -95,7 +95,8 @@ class _Around(_Asking):
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """The tools as they are."""
-        return await self.wrapped.get_tools(ctx)
+        tools: dict[str, ToolsetTool[Any]] = await self.wrapped.get_tools(ctx)
+        return tools
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

@@ -80,7 +80,7 @@ class _Asking(AgentTool):
     @property
     def tool_name(self) -> str:
         """The tool's own."""
-        return self.tool.tool_name
+        return str(self.tool.tool_name)
 
     @property
     def tool_spec(self) -> ToolSpec:
@@ -90,12 +90,12 @@ class _Asking(AgentTool):
     @property
     def tool_type(self) -> str:
         """The tool's own."""
-        return self.tool.tool_type
+        return str(self.tool.tool_type)
 
     @property
     def supports_hot_reload(self) -> bool:
         """The tool's own."""
-        return self.tool.supports_hot_reload
+        return bool(self.tool.supports_hot_reload)
 
     async def stream(self, tool_use: ToolUse, invocation_state: dict[str, Any], **given: Any) -> AsyncIterator[Any]:
         """Run the tool, if there is a yes to these arguments; its events come when it has ended."""
