@@ -23,6 +23,7 @@ FRAMEWORKS = {
     "crewai": "CrewAI",
     "pydantic": "Pydantic AI",
     "strands": "Strands Agents",
+    "smolagents": "smolagents",
 }
 
 FAULTS = {
@@ -123,6 +124,14 @@ _OWN: dict[str, dict[str, Cell]] = {
     "strands": {
         "time_limit": Cell(NOT_RUN, "it has none of its own: the run is canceled"),
         "hosted": Cell(NOT_RUN, "refused when the agent is governed"),
+    },
+    "smolagents": {
+        "retry_around": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "retry_inside": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "edited": Cell(NOT_RUN, "nothing is stored; another call is another question"),
+        "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
+        "time_limit": Cell(NOT_RUN, "it has none"),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed; also an executor that runs tools elsewhere"),
     },
 }
 

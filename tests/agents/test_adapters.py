@@ -36,6 +36,8 @@ def stage(framework: str, package: str) -> Any:
     return import_module(f"tests.support.agents_{framework}")
 
 
+TWO_OF_PYDANTIC = """from counterseal_agents.pydantic_ai import Governed
+agent = Agent(model, tools=[pay], capabilities=[Governed()])"""
 # The program before, and with the two lines of each framework.
 PROGRAMS = {
     "langchain": (
@@ -49,9 +51,10 @@ PROGRAMS = {
     "crewai": ("crew = made", "from counterseal_agents.crewai import governed\ncrew = governed(made)"),
     "pydantic": (
         "agent = Agent(model, tools=[pay])",
-        "from counterseal_agents.pydantic_ai import Governed as G\nagent = Agent(model, tools=[pay], capabilities=[G()])",
+        TWO_OF_PYDANTIC,
     ),
     "strands": ("agent = made", "from counterseal_agents.strands import governed\nagent = governed(made)"),
+    "smolagents": ("agent = made", "from counterseal_agents.smolagents import governed\nagent = governed(made)"),
 }
 
 
@@ -98,9 +101,11 @@ def test_it_pauses_again_when_it_is_resumed_too_early(books: Books, how: How, fr
     assert (how.ran, len(books.actions)) == ([], 1)
 
 
-@pytest.mark.parametrize(("framework", "package"), [("pydantic", "pydantic_ai"), ("strands", "strands")])
+@pytest.mark.parametrize(
+    ("framework", "package"), [("pydantic", "pydantic_ai"), ("strands", "strands"), ("smolagents", "smolagents")]
+)
 def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework: str, package: str) -> None:
-    """One that a wrapper adds to the agent's toolsets, or that is registered while the agent is there."""
+    """A tool that a wrapper adds to the toolsets, that is registered later, or that a managed agent's code calls."""
     room = stage(framework, package)
     books.decide = lambda tool, arguments: "denied"
     assert "was not run" in room.added(how)
@@ -124,7 +129,13 @@ def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(boo
 
 @pytest.mark.parametrize(
     ("framework", "package"),
-    [("openai", "agents"), ("crewai", "crewai"), ("pydantic", "pydantic_ai"), ("strands", "strands")],
+    [
+        ("openai", "agents"),
+        ("crewai", "crewai"),
+        ("pydantic", "pydantic_ai"),
+        ("strands", "strands"),
+        ("smolagents", "smolagents"),
+    ],
 )
 def test_tools_that_nobody_sees_are_refused_unless_named(books: Books, how: How, framework: str, package: str) -> None:
     room = stage(framework, package)

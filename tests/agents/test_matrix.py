@@ -16,7 +16,7 @@ from tools import agents_matrix
 # The package of each framework that must be there.
 NEEDED = {
     "callable": "counterseal_agents", "langchain": "langchain", "openai": "agents", "crewai": "crewai",
-    "pydantic": "pydantic_ai", "strands": "strands",
+    "pydantic": "pydantic_ai", "strands": "strands", "smolagents": "smolagents",
 }  # fmt: skip
 
 
