@@ -28,7 +28,7 @@ class Scripted(Model):
         """Nothing."""
 
     def get_config(self) -> Any:
-        """What it is made of."""
+        """The configuration."""
         return self.config
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
