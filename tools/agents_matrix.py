@@ -21,6 +21,9 @@ FRAMEWORKS = {
     "langchain": "LangChain, LangGraph",
     "openai": "OpenAI Agents",
     "crewai": "CrewAI",
+    "pydantic": "Pydantic AI",
+    "strands": "Strands Agents",
+    "smolagents": "smolagents",
 }
 
 FAULTS = {
@@ -116,6 +119,19 @@ _OWN: dict[str, dict[str, Cell]] = {
         "edited": Cell(NOT_RUN, "nothing is stored; another call is another question"),
         "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
         "hosted": Cell(NOT_RUN, "refused when the crew is governed"),
+    },
+    "pydantic": {},
+    "strands": {
+        "time_limit": Cell(NOT_RUN, "it has none of its own: the run is canceled"),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed"),
+    },
+    "smolagents": {
+        "retry_around": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "retry_inside": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "edited": Cell(NOT_RUN, "nothing is stored; another call is another question"),
+        "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
+        "time_limit": Cell(NOT_RUN, "it has none"),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed; also an executor that runs tools elsewhere"),
     },
 }
 

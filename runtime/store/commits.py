@@ -148,7 +148,7 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:
     """The values that every append sends, and those that only the engine's sends, as the functions declare them."""
     wakes_steps = bool(commit.queued or commit.requeued)
-    wakes_messages = bool(commit.commands) or any(wait.kind is WaitKind.PERMIT for wait in commit.waits)
+    wakes_messages = bool(commit.commands) or any(wait.kind is WaitKind.PERMIT for wait in commit.new_waits)
     acts_for = None if commit.stop is None else commit.tenant_id
     held = commit.held
     values: list[object] = [

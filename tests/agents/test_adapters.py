@@ -36,6 +36,8 @@ def stage(framework: str, package: str) -> Any:
     return import_module(f"tests.support.agents_{framework}")
 
 
+TWO_OF_PYDANTIC = """from counterseal_agents.pydantic_ai import Governed
+agent = Agent(model, tools=[pay], capabilities=[Governed()])"""
 # The program before, and with the two lines of each framework.
 PROGRAMS = {
     "langchain": (
@@ -47,12 +49,18 @@ PROGRAMS = {
         "from counterseal_agents.openai_agents import governed\nagent = governed(made)",
     ),
     "crewai": ("crew = made", "from counterseal_agents.crewai import governed\ncrew = governed(made)"),
+    "pydantic": (
+        "agent = Agent(model, tools=[pay])",
+        TWO_OF_PYDANTIC,
+    ),
+    "strands": ("agent = made", "from counterseal_agents.strands import governed\nagent = governed(made)"),
+    "smolagents": ("agent = made", "from counterseal_agents.smolagents import governed\nagent = governed(made)"),
 }
 
 
 @pytest.mark.parametrize("framework", PROGRAMS)
 def test_two_lines_govern_an_agent(books: Books, how: How, framework: str) -> None:
-    room = stage(framework, {"openai": "agents"}.get(framework, framework))
+    room = stage(framework, {"openai": "agents", "pydantic": "pydantic_ai"}.get(framework, framework))
     before, after = PROGRAMS[framework]
     assert len(set(after.splitlines()) - set(before.splitlines())) <= 2
     for program, asked in ((before, 0), (after, 1)):
@@ -80,6 +88,30 @@ def test_langchain_pauses_again_while_people_have_not_decided(books: Books, how:
     assert (how.ran, len(books.actions)) == ([], 1)
 
 
+@pytest.mark.parametrize(("framework", "package"), [("pydantic", "pydantic_ai"), ("strands", "strands")])
+def test_it_pauses_again_when_it_is_resumed_too_early(books: Books, how: How, framework: str, package: str) -> None:
+    """The framework's own answer to the pause is a yes each time, and none to us."""
+    room = stage(framework, package)
+    books.decide = lambda tool, arguments: "pending"
+    room.pause(how, PAY)
+    assert room.resume(how, PAY) == []
+    books.settle("rejected")
+    (said,) = room.resume(how, PAY)
+    assert "rejected" in said
+    assert (how.ran, len(books.actions)) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("framework", "package"), [("pydantic", "pydantic_ai"), ("strands", "strands"), ("smolagents", "smolagents")]
+)
+def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework: str, package: str) -> None:
+    """A tool that a wrapper adds to the toolsets, that is registered later, or that a managed agent's code calls."""
+    room = stage(framework, package)
+    books.decide = lambda tool, arguments: "denied"
+    assert "was not run" in room.added(how)
+    assert [one.tool for one in books.actions.values()] == ["added"]
+
+
 def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:
     room = stage("openai", "agents")
     books.decide = lambda tool, arguments: "pending"
@@ -95,7 +127,16 @@ def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(boo
     assert how.ran == []
 
 
-@pytest.mark.parametrize(("framework", "package"), [("openai", "agents"), ("crewai", "crewai")])
+@pytest.mark.parametrize(
+    ("framework", "package"),
+    [
+        ("openai", "agents"),
+        ("crewai", "crewai"),
+        ("pydantic", "pydantic_ai"),
+        ("strands", "strands"),
+        ("smolagents", "smolagents"),
+    ],
+)
 def test_tools_that_nobody_sees_are_refused_unless_named(books: Books, how: How, framework: str, package: str) -> None:
     room = stage(framework, package)
     for case in room.UNSEEN:

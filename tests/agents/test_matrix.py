@@ -14,7 +14,10 @@ from tests.support import agents_rows
 from tools import agents_matrix
 
 # The package of each framework that must be there.
-NEEDED = {"callable": "counterseal_agents", "langchain": "langchain", "openai": "agents", "crewai": "crewai"}
+NEEDED = {
+    "callable": "counterseal_agents", "langchain": "langchain", "openai": "agents", "crewai": "crewai",
+    "pydantic": "pydantic_ai", "strands": "strands", "smolagents": "smolagents",
+}  # fmt: skip
 
 
 @pytest.mark.filterwarnings("default")  # frameworks warn about themselves

@@ -1,6 +1,7 @@
 """Governed tools of agents: a tool's body runs only on Counterseal's explicit yes to this very call.
 
-``govern`` is for any callable; ``langchain``, ``openai_agents`` and ``crewai`` are modules of their own.
+``govern`` is for any callable. Modules of their own: ``langchain``, ``openai_agents``, ``crewai``, ``pydantic_ai``,
+``smolagents`` and ``strands``.
 """
 
 from __future__ import annotations

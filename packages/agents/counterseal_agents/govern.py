@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, overload
 
-from counterseal_agents.canonical import JsonObject, as_json
+from counterseal_agents.canonical import Json, JsonObject, as_json
 from counterseal_agents.contract import Call
 from counterseal_agents.errors import Closed, Ungoverned
 from counterseal_agents.gate import Gate, Raised
@@ -90,12 +90,7 @@ class _Arguments:
         for name in list(bound.arguments):
             if name in self.unseen:
                 continue
-            try:
-                bound.arguments[name] = own = copy.deepcopy(bound.arguments[name])
-                value = as_json(own)
-            except Exception as error:
-                words = f"its argument {name} {error}" if isinstance(error, ValueError) else f"{name}: {error}"
-                raise Closed(f"{self.name} was not run: {words}, so it cannot be asked about.") from error
+            bound.arguments[name], value = _copied(self.name, name, bound.arguments[name])
             if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD and isinstance(value, dict):
                 if taken := sorted(value.keys() & self.signature.parameters.keys()):
                     raise Closed(f"{self.name} was not run: its argument {taken[0]} stands twice.")
@@ -103,6 +98,23 @@ class _Arguments:
             else:
                 shown[name] = value
         return Call(self.name, shown), bound
+
+
+def call_of(tool: str, arguments: Mapping[str, Any]) -> tuple[Call, dict[str, Any]]:
+    """The call of a tool with these arguments, and its own copies of them for the body."""
+    pairs = {name: _copied(tool, name, value) for name, value in arguments.items()}
+    own = {name: pair[0] for name, pair in pairs.items()}
+    return Call(tool, {name: pair[1] for name, pair in pairs.items()}), own
+
+
+def _copied(tool: str, name: str, value: object) -> tuple[Any, Json]:
+    """The copy of an argument, and its JSON form."""
+    try:
+        own = copy.deepcopy(value)
+        return own, as_json(own)
+    except Exception as error:
+        words = f"its argument {name} {error}" if isinstance(error, ValueError) else f"{name}: {error}"
+        raise Closed(f"{tool} was not run: {words}, so it cannot be asked about.") from error
 
 
 def _marked(function: Callable[..., Any]) -> Callable[..., Any]:
