@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
+from app.access import Role
 from app.helpers import Helpers
 from core.budgets import TooCostly
 from core.errors import TransportError
+from runtime.requests import tenancy
+from tests.support.outside import Gate
+from tests.support.two_tenants import OPERATOR
 
 LONG = "workflow: x\n" + "# y\n" * 5_000
 
@@ -90,3 +94,26 @@ async def test_texts_of_one_tenant_leave_a_helper_to_another() -> None:
         ends = await asyncio.gather(*loud, return_exceptions=True)
         assert [isinstance(one, TooCostly) for one in ends] == [True] + [False] * 5
         assert len(pids()) <= 2
+
+
+async def test_a_tenant_is_suspended_while_its_work_and_a_helper_are_under_way(installation: Any) -> None:
+    gate = installation.outside.gates["INC1"] = Gate(after_effect=True)
+    running = await installation.start("simple")
+    author = await installation.client(Role.AUTHOR)
+    working = asyncio.create_task(installation.app.worker().work_off())
+    await gate.reached.wait()
+    checking = asyncio.create_task(author.post("/v1/workflows/check", json={"source": LONG, "file": "a.yaml"}))
+    os.kill(reading := await one_helper(), signal.SIGSTOP)
+    stopping = tenancy.suspend(installation.engine, "default", "unpaid", OPERATOR)
+    assert await stopping, "it waits neither for the call that is out, nor for the helper"
+    assert not checking.done()
+    assert not working.done()
+    os.kill(reading, signal.SIGCONT)
+    gate.opened.set()
+    await working
+    assert (await checking).status_code < 500
+    assert await installation.status(running) == "succeeded"
+    assert len(installation.outside.effects) == 1
+    trigger = await installation.client(Role.TRIGGER)
+    body = {"workflow": "simple", "input": {"number": "INC2"}}
+    assert (await trigger.post("/v1/runs", json=body)).status_code == 409
