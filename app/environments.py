@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 from urllib.parse import urlsplit
 
+import orjson
 from pydantic import BaseModel, SecretStr
 
 from app.settings import PREFIX, Settings
@@ -44,6 +45,8 @@ def uncalling(environment: Mapping[str, str]) -> dict[str, str]:
             made[name] = value
         elif field == "sql_url":  # its place says which target is meant
             made[name] = _without_password(value)
+        elif field == "mcp_servers":
+            made[name] = _without_headers(value)
         elif kinds <= {SecretStr, NoneType} and not field.endswith("_url"):
             made[name] = _UNREAD
     return plain(environment) | made
@@ -62,6 +65,12 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield get_origin(annotation)
     for one in inner:
         yield from _kinds(one)
+
+
+def _without_headers(servers: str) -> str:
+    told = orjson.loads(servers)
+    places = {name: {"url": urlsplit(one["url"])._replace(query="").geturl()} for name, one in told.items()}
+    return orjson.dumps(places).decode()
 
 
 def _without_password(url: str) -> str:
