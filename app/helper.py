@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 
-from app.helpers import IDLE_SECONDS, NO_MEMORY
+from app.helpers import IDLE_SECONDS, NO_MEMORY, STOPPING
 from core.budgets import most
 from core.canonical import JsonObject
 from core.errors import CountersealError
@@ -28,7 +28,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):  # not every system bounds it
         resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: whoever started us ends us
+    for number in STOPPING:  # terminals and systemd send them to all: whoever started us ends us
+        signal.signal(number, signal.SIG_IGN)
     signal.alarm(IDLE_SECONDS)
     while line := sys.stdin.buffer.readline():
         signal.alarm(0)

@@ -35,8 +35,13 @@ TOGETHER_MAX = 2
 IDLE_SECONDS, ENDING_SECONDS = 60, 1.0
 # The exit code of a helper that has no memory left.
 NO_MEMORY = 3
-# The work was not done, and that says nothing about the work.
+# The work was not done, and that says nothing about the work: also if somebody stops this process and all that it has
+# started, as systemd and terminals do.
 UNFINISHED = 1
+# A helper that had done work before ended so: it had waited for more for too long, or somebody has killed it, maybe
+# before this text came. A new one tells; its own deadline is another signal (SIGXCPU).
+NO_FAULT = (-signal.SIGALRM, -signal.SIGKILL)
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Helpers:
@@ -85,7 +90,7 @@ class Helpers:
         rehearses = job["job"] == "step"
         while self._idle[rehearses]:
             code = await self._asked(self._idle[rehearses].pop(), job)
-            if code != -signal.SIGALRM:  # it had waited for work for too long
+            if code not in NO_FAULT:
                 return code
         needed = environments.uncalling(os.environ) if rehearses else environments.plain(os.environ)
         command, pipe = (sys.executable, "-P", "-m", "app.helper"), asyncio.subprocess.PIPE
@@ -106,11 +111,11 @@ class Helpers:
         except ConnectionError:
             pass
         finally:
-            if answer:
+            if answer.strip() == b"0":  # whatever has used up its memory gets no work of another tenant
                 self._idle[job["job"] == "step"].append(helper)
             else:
                 await _ended(helper)
-        if waited:
+        if waited or -(helper.returncode or 0) in STOPPING:
             return UNFINISHED
         return int(answer) if answer else helper.returncode or UNFINISHED
 

@@ -143,6 +143,7 @@ async def _serve(app: App, group: asyncio.TaskGroup, stop: asyncio.Event) -> str
         # Ask Slack now, so that the first click need not wait. If this fails, the click asks again.
         group.create_task(chat.workspace.home(), name="slack workspace")
     group.create_task(app.faces.refusals.run(stop), name="refusals")
+    group.create_task(app.faces.waiting.until(stop), name="waiting")
     group.create_task(app.faces.budgets.run(stop), name="budgets")
     return server.url
 

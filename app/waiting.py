@@ -59,6 +59,14 @@ class Waiting:
         """The number of those who wait now."""
         return self._count
 
+    async def until(self, stop: asyncio.Event) -> None:
+        """Let callers wait until this process is to stop: then all are answered with what there is, at once."""
+        await stop.wait()
+        self.most = 0
+        for runs in self._waiters.values():
+            for done in (one for waiting in runs.values() for one in waiting if not one.done()):
+                done.set_result(None)
+
     async def close(self) -> None:
         """Stop listening. Whoever waits is answered when their time is over."""
         if self._task is not None:

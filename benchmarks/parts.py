@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks import (
+    agents,
     clicks,
     cold_start,
     counted,
@@ -56,6 +57,7 @@ PARTS = (
     Part("clicks", "Slack's clicks, 200 a second", clicks.measure),
     Part("cold-start", "the demo's first card", cold_start.measure),
     Part("idle", "what 100,000 parked runs cost", idle.measure),
+    Part("agents", "what 10,000 pending actions cost, and how fast a vote reaches its caller", agents.measure),
     Part("table-size", "throughput with 1,000,000 finished runs", table_size.measure),
     Part("scale", "throughput against workers and keepers", scale.measure, asked=True),
 )

@@ -42,8 +42,9 @@ class Limits:
     """Limits of every connection. A deadline is for the whole phase: a slow drip of bytes does not extend it.
 
     ``strangers`` are the connections of clients who have not proved who they are, by default three quarters;
-    ``of_one_stranger`` those of one address, by default a quarter. Behind a proxy, ``client_header`` names the header
-    with the client's address: until that is read, a connection counts only among all.
+    ``of_one_stranger`` those of one address, by default a quarter; ``of_one`` those of one address that has proved who
+    it is, by default three quarters. Behind a proxy, ``client_header`` names the header with the client's address:
+    until that is read, a connection counts only among all.
     """
 
     header_seconds: float = 10.0
@@ -53,6 +54,7 @@ class Limits:
     connections: int = 512
     strangers: int | None = None
     of_one_stranger: int | None = None
+    of_one: int | None = None
     client_header: str | None = None
 
 
@@ -66,6 +68,7 @@ class GuardedConfig(uvicorn.Config):
         self._logged_at = float("-inf")
         self._known: dict[str, float] = {}
         self.strangers: Counter[str] = Counter()
+        self.known: Counter[str] = Counter()
 
     def refused(self, now: float, open_: int, address: str) -> None:
         """Log that a cap is reached, at most once a minute; ``now`` is monotonic."""
@@ -81,11 +84,15 @@ class GuardedConfig(uvicorn.Config):
         """True if this client may have one more connection, beside ``open_`` of all clients."""
         if open_ > self.limits.connections:
             return False
-        if self.is_known(address, now) or address == UNREAD:
+        if address == UNREAD:
             return True
         share = max(1, self.limits.connections // 4)
+        rest = max(1, self.limits.connections - share)
+        if self.is_known(address, now):
+            most = rest if self.limits.of_one is None else self.limits.of_one
+            return self.strangers[address] + self.known[address] < most
         most = share if self.limits.of_one_stranger is None else self.limits.of_one_stranger
-        all_ = max(1, self.limits.connections - share) if self.limits.strangers is None else self.limits.strangers
+        all_ = rest if self.limits.strangers is None else self.limits.strangers
         return self.strangers[address] < most and self.strangers.total() < all_
 
     def proved(self, address: str, now: float) -> None:
@@ -127,7 +134,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._framed_bytes = 0  # raw bytes since the headers were complete
         self._address = ""
-        self._counts_as_stranger = False
+        # Where this connection counts: among strangers, or those who have proved who they are.
+        self._among: Counter[str] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection, or answer 503 and close it if the cap is reached."""
@@ -140,13 +148,13 @@ class GuardedProtocol(HttpToolsProtocol):
             self._say(503, "busy", "Too many connections are open; try again.")
             self._close()
             return
-        self._join_strangers(now)
+        self._join(now)
         self._within(self._limits.header_seconds, self._late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers."""
         self._phase = _Phase.OVER
-        self._leave_strangers()
+        self._leave()
         for timer in (self._deadline, self._unread):
             if timer is not None:
                 timer.cancel()
@@ -242,7 +250,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.scope.get("state", {}).get("proved"):
             self._config.proved(self._address, self.loop.time())
-            self._leave_strangers()
+            self._leave()
+            self._join(self.loop.time())
         if self._phase is _Phase.WORK and not self.transport.is_closing():
             self._rest()
 
@@ -260,25 +269,26 @@ class GuardedProtocol(HttpToolsProtocol):
         address = address or _UNNAMED
         now = self.loop.time()
         if address != self._address:
-            self._leave_strangers()
+            self._leave()
             self._address = address
             if not self._config.has_room(address, len(self.connections), now):
                 self._config.refused(now, len(self.connections), address)
                 self._refuse(503, "busy", "Too many connections are open; try again.")
                 return False
-            self._join_strangers(now)
+            self._join(now)
         return True
 
-    def _join_strangers(self, now: float) -> None:
-        if self._address != UNREAD and not self._config.is_known(self._address, now):
-            self._counts_as_stranger = True
-            self._config.strangers[self._address] += 1
+    def _join(self, now: float) -> None:
+        if self._address != UNREAD:
+            self._among = self._config.known if self._config.is_known(self._address, now) else self._config.strangers
+            self._among[self._address] += 1
 
-    def _leave_strangers(self) -> None:
-        if self._counts_as_stranger:
-            self._counts_as_stranger = False
-            self._config.strangers[self._address] -= 1
-            self._config.strangers += Counter()  # drops the addresses that have none
+    def _leave(self) -> None:
+        if self._among is not None:
+            self._among[self._address] -= 1
+            if not self._among[self._address]:
+                del self._among[self._address]
+            self._among = None
 
     def _linger(self) -> None:
         """Shut down our sending side, then drop input for a moment: closing at once could lose the answer."""

@@ -20,8 +20,9 @@ from core.canonical import digest
 from core.db import Connection, Database
 from core.errors import InputError
 from evidence.chain import Actor
-from runtime.requests import declaring, policies
+from runtime.requests import acting, declaring, policies
 from runtime.requests.acting import Wanted, act
+from runtime.store import actions
 from tests.support.app_stage import PEOPLE, POLICY
 from tests.support.outside import Gate
 
@@ -179,6 +180,22 @@ async def test_many_wait_and_a_vote_reaches_its_own(installation: Any, bot: http
     assert {await status(bot, one) for one in waiting} == {"pending"}  # who goes away ends the waiting alone
 
 
+async def test_whoever_waits_is_answered_at_once_when_the_process_is_to_stop(
+    installation: Any, bot: httpx.AsyncClient
+) -> None:
+    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
+    await installation.work()
+    stop, waiting = asyncio.Event(), installation.app.faces.waiting
+    ending = asyncio.create_task(waiting.until(stop))
+    asked = [asyncio.create_task(bot.get(f"/v1/actions/{action}", params={"wait": 50})) for _ in range(5)]
+    while waiting.count < 5:
+        assert await status(bot, action) == "pending"  # it asks, and lets them begin to wait
+    stop.set()
+    asked.append(asyncio.create_task(bot.get(f"/v1/actions/{action}", params={"wait": 50})))
+    assert {((answer := await one).status_code, answer.json()["status"]) for one in asked} == {(202, "pending")}
+    await ending
+
+
 async def test_an_agent_asks_for_so_much_and_no_more(installation: Any, bot: httpx.AsyncClient) -> None:
     for number in range(20):
         await bot.post("/v1/actions", json={**DANGER, "input": {"name": f"n{number}"}})
@@ -209,7 +226,6 @@ BAD: dict[str, tuple[Any, int]] = {
     "NaN": (b'{"operation":"probe.effect.apply","input":{"name":NaN}}', 400),
     "a lone surrogate": (b'{"operation":"probe.effect.apply","input":{"name":"\\ud800"}}', 400),
     "a text of a megabyte": ({**SAFE, "input": {"name": "x" * 2**20}}, 413),
-    "depth": (b'{"operation":"probe.effect.apply","input":{"name":' + b"[" * 40 + b"]" * 40 + b"}}", 400),
     "an unknown member": ({**SAFE, "approve": True}, 422),
     "a wait of an hour": ({**SAFE, "wait": 3600}, 422),
 }
@@ -245,6 +261,68 @@ operations:
     input_schema: {type: object}
     output_schema: {type: object}
 """
+
+
+OPENED = (
+    POLICY.replace("version: 1", "version: 2") + "  - {id: o, match: {operation: probe.open.apply}, outcome: allow}\n"
+)
+
+
+@pytest.fixture
+async def opened(installation: Any, bot: httpx.AsyncClient) -> httpx.AsyncClient:
+    """The agent, where an operation takes whatever it is given."""
+    faces = installation.app.faces
+    async with faces.database.transaction("default") as connection:
+        sources = [Source("open.yaml", OPEN)]
+        await declaring.publish_operations(connection, faces.definitions, "default", sources, TESTER)
+    async with faces.database.transaction("default") as connection:
+        await policies.publish_policy(connection, faces.definitions, "default", OPENED, "policy.yaml", TESTER)
+    return bot
+
+
+@pytest.mark.parametrize(("depth", "wanted"), [(32, 202), (33, 400)])
+async def test_an_input_is_nested_so_deep_and_no_deeper(
+    installation: Any, opened: httpx.AsyncClient, depth: int, wanted: int
+) -> None:
+    inner = depth - 2  # the body, and the input itself
+    given = b'{"operation":"probe.open.apply","input":{"a":' + b"[" * inner + b"]" * inner + b"}}"
+    answer = await opened.post("/v1/actions", headers={"Content-Type": "application/json"}, content=given)
+    assert answer.status_code == wanted, answer.text
+    assert len(await installation.books.runs()) == (wanted == 202)
+    if wanted == 202:  # what is taken is done, and is not found too deep later
+        await installation.work()
+        assert await status(opened, answer.json()["id"]) == "applied"
+        assert await installation.books.bundle(run=UUID(answer.json()["id"]))
+
+
+async def test_an_action_of_another_tenant_is_none(installation: Any, bot: httpx.AsyncClient) -> None:
+    await installation.publish("other")
+    await installation.people(AGENTS, "other")
+    action = (await bot.post("/v1/actions", json=DANGER)).json()["id"]
+    elsewhere = await installation.client(Role.AGENT, subject="bot", tenant="other")
+    permit = {"nonce": "a" * 32, "digest": digest(DANGER), "wait": 0}
+    for answer in (
+        await elsewhere.get(f"/v1/actions/{action}"),
+        await elsewhere.delete(f"/v1/actions/{action}"),
+        await elsewhere.post(f"/v1/actions/{action}/permit", json=permit),
+    ):
+        assert answer.status_code == 404, answer.text
+    assert (await elsewhere.get("/v1/actions")).json()["items"] == []
+    await installation.work()
+    assert await status(bot, action) == "pending"
+
+
+async def test_keys_of_an_action_and_workflows_of_an_operation_are_bounded(
+    installation: Any, opened: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions, "KEYS_MAX", 3)
+    monkeypatch.setattr(acting, "SHAPES_MAX", 2)
+    asked = [await opened.post("/v1/actions", json=DANGER, headers={"Idempotency-Key": f"k{n}"}) for n in range(5)]
+    assert [one.status_code for one in asked] == [202] * 3 + [409] * 2, asked[-1].text
+    call = {"operation": "probe.open.apply"}
+    shapes = [await opened.post("/v1/actions", json={**call, "input": {f"a{n % 3}": n}}) for n in range(6)]
+    assert [one.status_code for one in shapes] == [202, 202, 400] * 2, shapes[-1].text
+    assert len(await installation.books.runs()) == 5
 
 
 @pytest.mark.parametrize("name", ["}} ${{ run.id", 'a"] + run.id + trigger.input["a', "a\nsteps", "", "é"])

@@ -195,7 +195,9 @@ async def test_a_revocation_waits_for_what_is_being_intended(installation: Any, 
         await connection.execute(held)
         revoking = asyncio.create_task(revoke(installation, bot))
         here = "(SELECT oid FROM pg_database WHERE datname = current_database())"
-        waits = f"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = {here})"
+        waits = (
+            f"SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = {here})"
+        )
         while not (await installation.one(waits))[0]:
             assert not revoking.done(), "the token was revoked beside an intent"
         assert (await bot.get(f"/v1/actions/{action}")).status_code == 202

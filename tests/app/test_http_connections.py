@@ -341,6 +341,24 @@ def test_clients_who_prove_nothing_leave_room_for_those_who_have_proved_who_they
         _eventually(lambda: server.connect("127.0.0.5").is_served())
 
 
+@pytest.mark.parametrize("silent", [b"", b"GET /proved HTTP/1.1\r\nHost: x\r\n\r\n"], ids=["silent", "all proved"])
+def test_a_client_who_has_proved_who_it_is_gets_in_first_and_takes_not_all_places(serving: Any, silent: bytes) -> None:
+    with serving(connections=8, strangers=6, of_one_stranger=2, of_one=6) as server:
+        held = [served(server)]
+        held[0].send(b"GET /proved HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert held[0].answer()
+        held += [server.connect() for _ in range(5)]
+        assert all(client.is_served() for client in held), "more than a stranger"
+        for client in held if silent else ():
+            client.send(silent)
+            assert client.answer()
+        assert server.connect().until_closed().startswith(b"HTTP/1.1 503 "), "and not all of them"
+        assert all(server.connect("127.0.0.2").is_served() for _ in range(2)), "others have the rest"
+        held.pop().close()
+        server.connect("127.0.0.2").until_closed()
+        _eventually(lambda: server.connect("127.0.0.3").is_served())
+
+
 def _eventually(found: Callable[[], bool]) -> None:
     """A place that became free is found free, once the server has seen that it is."""
     ends = time.monotonic() + PATIENCE
