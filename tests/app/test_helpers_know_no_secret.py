@@ -29,7 +29,6 @@ SHAPES = {
     "sql_url": ADDRESS,
     "secrets": json.dumps({"default": {"crm": CANARY}}),
     "webhooks": json.dumps({"incidents": {"secret": CANARY}}),
-    "mcp_servers": json.dumps({"desk": {"url": "https://desk.example/mcp", "headers": {"x-key": CANARY}}}),
     "otel_headers": json.dumps({"authorization": CANARY}),
     "mcp_servers": json.dumps({"crm": {"url": "https://mcp.example", "headers": {"authorization": CANARY}}}),
 }
