@@ -19,7 +19,7 @@ from counterseal_agents import Closed, Gate, Pending, Refused, govern
 from counterseal_agents.contract import Terms
 from evidence.chain import Actor
 from runtime.requests import policies
-from tests.support.app_stage import PEOPLE, POLICY
+from tests.support.app_stage import PEOPLE, TOOL_RULES
 
 T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,23 +30,6 @@ from counterseal_agents import govern
 govern(lambda n: os.kill(os.getpid(), signal.SIGKILL), tool="free")(1)
 """
 AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}]\ngroups:")
-RULES = (
-    POLICY.replace("version: 1", "version: 2")
-    + """  - id: free-tools
-    match: {operation: agent.tool.call}
-    when: action.fields.tool == 'free'
-    outcome: allow
-    because: It is free.
-  - id: other-tools
-    match: {operation: agent.tool.call}
-    when: action.fields.tool == 'send'
-    outcome: needs_approval
-    tier: high
-    approvers: [{group: leads, of: 1}]
-    expires: PT1H
-    because: Somebody reads it first.
-"""
-)
 
 
 @dataclass
@@ -63,7 +46,7 @@ async def bot(installation: Any) -> Bot:
     faces = installation.app.faces
     async with faces.database.transaction("default") as connection:
         tester = Actor("test", "tester")
-        await policies.publish_policy(connection, faces.definitions, "default", RULES, "policy.yaml", tester)
+        await policies.publish_policy(connection, faces.definitions, "default", TOOL_RULES, "policy.yaml", tester)
     return Bot(installation, await installation.client(Role.AGENT, subject="bot"))
 
 

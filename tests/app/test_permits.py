@@ -23,30 +23,13 @@ from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling, content_of
 from runtime.requests import declaring, permits, policies
-from tests.support.app_stage import PEOPLE, POLICY
+from tests.support.app_stage import PEOPLE, TOOL_RULES
 from tests.support.forging import Forged, laid
 from tests.support.other_verifiers import by_node, by_python
 
 TESTER = Actor("test", "tester")
 AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
 AGENTS += "  operators: [ann]\n"
-RULES = (
-    POLICY.replace("version: 1", "version: 2")
-    + """  - id: free-tools
-    match: {operation: agent.tool.call}
-    when: action.fields.tool == 'free'
-    outcome: allow
-    because: It is free.
-  - id: other-tools
-    match: {operation: agent.tool.call}
-    when: action.fields.tool == 'send'
-    outcome: needs_approval
-    tier: high
-    approvers: [{group: leads, of: 1}]
-    expires: PT1H
-    because: Somebody reads it first.
-"""
-)
 NONCE, OTHER = "a" * 32, "b" * 64
 
 
@@ -115,7 +98,7 @@ async def bot(installation: Any) -> Bot:
     await installation.people(AGENTS)
     faces = installation.app.faces
     async with faces.database.transaction("default") as connection:
-        await policies.publish_policy(connection, faces.definitions, "default", RULES, "policy.yaml", TESTER)
+        await policies.publish_policy(connection, faces.definitions, "default", TOOL_RULES, "policy.yaml", TESTER)
     return await agent(installation)
 
 
@@ -255,7 +238,8 @@ async def publish(installation: Any, text: str) -> None:
 
 
 async def denied(installation: Any, action: str) -> None:
-    await publish(installation, RULES.replace("version: 2", "version: 3").replace("tool == 'send'", "tool == 'none'"))
+    rules = TOOL_RULES.replace("version: 2", "version: 3").replace("tool == 'send'", "tool == 'none'")
+    await publish(installation, rules)
 
 
 async def gone(installation: Any, action: str) -> None:
@@ -386,7 +370,7 @@ async def test_a_tool_is_judged_by_its_declaration_or_as_any_tool(installation: 
     rule = (
         "  - {id: mail, match: {operation: mail.message.send}, when: \"action.fields.to == 'ann'\", outcome: allow}\n"
     )
-    await publish(installation, RULES.replace("version: 2", "version: 3") + rule)
+    await publish(installation, TOOL_RULES.replace("version: 2", "version: 3") + rule)
     mail = call("sendMail", to="ann", subject="Hi")
     action = await bot.ask(mail)
     permit = await bot.permit(action, mail)

@@ -32,8 +32,8 @@ class Scripted(Model):
         return self.config
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
-        """None."""
-        raise NotImplementedError
+        """Nothing: no test asks for an object."""
+        raise AssertionError("no object is asked for")
 
     async def stream(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         """The next turn."""

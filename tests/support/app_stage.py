@@ -40,3 +40,21 @@ people:
 groups:
   leads: [ann, bob]
 """
+# Of the tools that agents carry out themselves one is free, and people read what another one sends.
+TOOL_RULES = (
+    POLICY.replace("version: 1", "version: 2")
+    + """  - id: free-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'free'
+    outcome: allow
+    because: It is free.
+  - id: other-tools
+    match: {operation: agent.tool.call}
+    when: action.fields.tool == 'send'
+    outcome: needs_approval
+    tier: high
+    approvers: [{group: leads, of: 1}]
+    expires: PT1H
+    because: Somebody reads it first.
+"""
+)
