@@ -67,7 +67,12 @@ class Scheduler(Struct):
         batch: dict[str, asyncpg.Record] = {}
         async with self.database.connection() as connection:
             while len(batch) < BATCH:
-                rows = await claims.admit(connection, self.owner, LEASE, BATCH - len(batch))
+                try:
+                    rows = await claims.admit(connection, self.owner, LEASE, BATCH - len(batch))
+                except asyncpg.LockNotAvailableError:
+                    if batch:
+                        break  # what was admitted is sent, though somebody holds the row of whose turn it is next
+                    raise
                 if not rows:
                     break
                 batch |= {_dedupe_key(row): row for row in rows}

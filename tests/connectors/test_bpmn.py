@@ -101,13 +101,13 @@ def connector(build: Build) -> BpmnConnector:
     return build()
 
 
-def start_call(process: str = MODEL, *, key: str | None = None, timeout: float = 5.0, **variables: Any) -> Call:
+def start_call(process: str = MODEL, *, key: str | None = None, timeout: float = 60.0, **variables: Any) -> Call:
     values = {"process": process, "variables": variables}
     return Call(START, values, "0" * 64, timeout, None, key or str(uuid.uuid4()))
 
 
 def message_call(values: dict[str, Any]) -> Call:
-    return Call(CORRELATE, {"message": "client-withdrew", **values}, "0" * 64, 5.0)
+    return Call(CORRELATE, {"message": "client-withdrew", **values}, "0" * 64, 60.0)
 
 
 async def parked(connector: BpmnConnector, call: Call) -> str:
@@ -211,9 +211,9 @@ async def test_a_start_whose_answer_is_lost_ends_as_one_process(
     connector: BpmnConnector, engine: FakeEngine, kind: int | FaultKind, effect: Effect
 ) -> None:
     engine.fail("/start$", kind, effect)
-    call = start_call(timeout=0.3 if kind is FaultKind.HANG else 5.0)
+    call = start_call(timeout=0.3 if kind is FaultKind.HANG else 60.0)
     assert isinstance(await connector.perform(call), InDoubt)
-    again = structs.replace(call, timeout_seconds=5.0)
+    again = structs.replace(call, timeout_seconds=60.0)
     verdict = (await connector.probe(again, seconds_since_intent=LONG_AFTER)).verdict
     assert verdict is (ProbeVerdict.APPLIED if effect is Effect.LANDED else ProbeVerdict.NOT_APPLIED)
     external_id = await parked(connector, again)

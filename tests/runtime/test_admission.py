@@ -43,3 +43,17 @@ async def test_a_batch_is_no_larger_however_many_tenants_have_steps(runtime: Any
     scheduler = Scheduler(runtime.database, line, "s")
     assert [await scheduler.admit() for _ in range(3)] == [BATCH, 18 - BATCH, 0]
     assert line.batches == [BATCH, 18 - BATCH]
+
+
+@pytest.mark.req("Q-11")
+async def test_steps_that_were_admitted_are_sent_though_the_next_tenant_is_held(runtime: Any) -> None:
+    for tenant in ("acme", "beta"):
+        await runtime.tenant(tenant)
+        await runtime.policy(tenant=tenant)
+        await runtime.publish(ONE, tenant)
+        await runtime.start("one", ref="1", tenant=tenant)
+    line = Line()
+    async with runtime.database.transaction() as connection:
+        await connection.execute("SELECT FROM tenants WHERE tenant_id = 'beta' FOR UPDATE")
+        assert await Scheduler(runtime.database, line, "s").admit() == 1
+    assert line.batches == [1]
