@@ -146,9 +146,10 @@ class Case:
                     self.run.rule_by(RULES)
                 now = timestamp(NOW + self.run.later)
                 self.run.end({"nonce": self.nonce, "at": now, "lease": LEASE})
-                if self.chance(0.15, "asked anew"):
+                if stale := self.chance(0.15, "asked anew"):
                     self.run.later += timedelta(minutes=5)  # no worker is there for a while: the fetch is stale
                 self.work()
+                assert not (stale and self.run.count("action.intended")), "its agent may be gone by now"
                 self.people()
             elif self.run.phase == REPORT:
                 permit = permits.permit_of(self.run.view().run, self.run.wait)
