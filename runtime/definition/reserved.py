@@ -48,12 +48,21 @@ def refuse_reserved(name: str, text: str, file: str) -> None:
         raise DefinitionError((load_document(text, file).problem(("workflow",), message, "Choose another name."),))
 
 
+def _instead(name: str) -> str:
+    """The way by which a run of one of our workflows begins."""
+    if name.startswith(ACTION):
+        return "Its agent asks anew, with another key: `POST /v1/actions`. To withdraw it, cancel its run."
+    if name.startswith(UNDO):
+        return "Undo a receipt: `counterseal receipt reverse RECEIPT`."
+    return "Propose a policy: `counterseal policy activate`. To withdraw a proposal, cancel its run."
+
+
 def refuse_start(name: str, trigger_type: str) -> None:
     """Raise ``AuthorizationError`` for a run of one of our workflows that somebody else would start."""
     if name.startswith(PREFIX) and trigger_type != TRIGGER:
         raise AuthorizationError(
             f"{name!r} is a workflow of Counterseal's own, which nobody starts by hand.",
-            remedy="Do what it is for: `counterseal policy activate` proposes a policy.",
+            remedy=_instead(name),
         )
 
 
@@ -65,7 +74,7 @@ def refuse_altering(name: str, *, retry: bool = False) -> None:
     if name.startswith(PREFIX) and not (retry and name.startswith(UNDO)):
         raise AuthorizationError(
             f"{name!r} is a workflow of Counterseal's own: nothing is added to a run of it, and it is not done again.",
-            remedy="Propose it anew: `counterseal policy activate`. To withdraw a proposal, cancel its run.",
+            remedy=_instead(name),
         )
 
 

@@ -207,6 +207,20 @@ async def test_a_lease_that_ends_without_a_report_leaves_a_doubt(installation: A
     assert await installation.books.bundle(run=UUID(action))
 
 
+@pytest.mark.parametrize("way", ["retry", "fork"])
+async def test_an_action_that_failed_is_asked_for_anew_and_never_repeated(
+    installation: Any, bot: Bot, way: str
+) -> None:
+    action, wanted, permit = await bot.out("free")
+    await bot.report(action, permit, "not_run", wanted)
+    operator = await installation.client(Role.OPERATOR, Role.ADMIN, subject="ann")
+    body = {"reason": "again", **({"at": "action"} if way == "fork" else {})}
+    answer = await operator.post(f"/v1/runs/{action}/{way}", json=body)
+    assert (answer.status_code, "POST /v1/actions" in answer.json().get("remedy", "")) == (403, True), answer.text
+    assert "permit" not in (await bot.fetch(action, wanted, OTHER)).json()
+    assert (await installation.books.event_types(UUID(action))).count("action.intended") == 1
+
+
 async def test_a_report_that_comes_before_the_sweeper_and_after_the_lease_is_late(installation: Any, bot: Bot) -> None:
     action, wanted, permit = await bot.out("free")
     await installation.trouble.make_waits_due("permit")
