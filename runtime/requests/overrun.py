@@ -21,7 +21,7 @@ from runtime.requests.naming import reference_of
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.requests.steering import cancel_run
 from runtime.store import runs, triggered
-from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, Place, Told
+from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, PastOutcome, Place
 
 
 class Heeded(Struct, frozen=True):
@@ -66,7 +66,7 @@ async def arrive(
     return heeded
 
 
-def _again(known: Told, reference: str) -> Heeded:
+def _again(known: PastOutcome, reference: str) -> Heeded:
     """The answer to an event that has come before."""
     if known.outcome == STARTED and known.run_id is not None:
         return Heeded(Started(known.run_id, False, reference))

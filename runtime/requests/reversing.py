@@ -101,7 +101,7 @@ async def _found(
     connection: Connection, definitions: Definitions, tenant: str, receipt_id: UUID
 ) -> tuple[Run, ReceiptRow, dict[str, Operation]]:
     """The receipt, with its run and the declarations of that. A receipt's id begins like that of its run."""
-    for run_id in await runs.beside(connection, tenant, receipt_id):
+    for run_id in await runs.of_part(connection, tenant, receipt_id):
         book = await books.read(connection, tenant, run_id)
         if book.purged:
             continue

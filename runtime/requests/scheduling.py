@@ -40,7 +40,7 @@ async def fire(database: Database, definitions: Definitions, tenant: str, workfl
     One transaction: after a crash before its commit, the next sweep decides about the same moments.
     """
     async with database.transaction(tenant) as connection:
-        found = await schedules.held(connection, tenant, workflow)
+        found = await schedules.lock(connection, tenant, workflow)
         if found is None:
             return False
         kept, standing = found

@@ -204,7 +204,7 @@ class Signaling(Struct, frozen=True):
         if found is not None and not found.waiting and kept is None:
             left = await effects.left_by(connection, signal.tenant_id, found.wait_id)
             run = str(found.run_id) if found.going and not left else None
-            await inbox.meant_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
+            await inbox.reserve_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
         known = found is not None and (found.waiting or (kept is None and found.going))
         return _answer(signal, _result(code, found if known else None))
 

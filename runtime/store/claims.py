@@ -1,17 +1,16 @@
 """Takes leases of steps, and extends them.
 
-One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes at most as many of
-its steps as its caps leave places for. A held row of the queue is a place taken, so the caps are exact. Fairness is
-start-time fair queueing over tenants, then over a tenant's workspaces: the one that has had the least, by weight, is
-next, and one that was idle starts where the last turn began. Within a workspace, steps that resume go before steps that
-start a run.
+One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes as many of its steps
+as its caps have free places. A held row of the queue occupies a place, so the caps are exact. Fairness is start-time
+fair queueing over tenants, then over a tenant's workspaces: the one with the least service, by weight, is next, and one
+that was idle starts where the last turn began. Within a workspace, steps that resume go before steps that start a run.
 
-Claims of one tenant wait for each other at its row. A claim that waited has counted places before the other's claim,
-so it takes nothing and looks again: ``xmin`` tells if the row is still the one that it read. Lock order: tenant, rows
-of the queue, cap of a workflow, workspace; a claim takes no lock on a run.
+Claims of one tenant wait for each other at its row. A claim that had to wait has counted the places before the other
+claim took some, so it takes nothing and looks again: ``xmin`` tells if the row is still the one that it read. Lock
+order: tenant, rows of the queue, cap of a workflow, workspace; a claim takes no lock on a run.
 
 A crash after a claim leaves leases that run out. Claims are not flushed, so PostgreSQL may lose one when it crashes.
-The worker that had such a lease is refused by its id, even if somebody else has the same epoch by then.
+The worker that holds a lost lease is then refused by the lease's id, even if a newer lease has the same epoch.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ _EXPECTED = _SQL["expected"]
 _HEARTBEAT = _SQL["heartbeat"]
 _HOLD = _SQL["hold"]
 
-# The chosen steps may be locked, or another claim of the tenant come first: then look again, this many times at most.
+# The most looks of one claim: the chosen steps may be locked, or another claim of the tenant may come first.
 LOOKS_MAX = 64
 
-# At most so many tenants are passed over by a claim.
+# The most tenants that one claim passes over.
 HELD_MAX = 8
 
 
@@ -56,7 +55,7 @@ async def claim_next(connection: Connection, owner: str, lease: timedelta, count
 
 
 async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> list[asyncpg.Record]:
-    """Lease a ready step of this run; none if there is none, or no place for it, or somebody holds the tenant's row."""
+    """Lease a ready step of this run; none if no step is ready, no place is free, or the tenant's row is locked."""
     try:
         return await _first(connection, _CLAIM_OF_RUN, "step", owner, lease, 1, run_id)
     except asyncpg.LockNotAvailableError:
@@ -64,12 +63,12 @@ async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run
 
 
 async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> list[asyncpg.Record]:
-    """Lease this step, which a queue's message named; none if it was not sent (somebody has it, or it is over)."""
+    """Lease the step that a queue's message named; none if its row is not ``sent`` (it is leased already, or over)."""
     return await connection.fetch(_CLAIM_STEP, owner, lease, step_id)
 
 
 async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
-    """Take places for steps of the tenant whose turn it is; the caller sends them to a queue."""
+    """Reserve places for steps of the tenant whose turn it is; the caller sends the steps to a queue."""
     return await _in_turn(connection, _ADMIT, "step_id", owner, lease, count)
 
 
@@ -84,7 +83,7 @@ async def _in_turn(connection: Connection, statement: str, found: str, *paramete
     except asyncpg.LockNotAvailableError as error:
         met = error
     while len(held) < HELD_MAX:
-        # It may be another one by now: then that one loses this turn, and no more.
+        # Meanwhile it may be another tenant's turn: then that tenant loses this one turn.
         tenant = await connection.fetchval(_WHOSE_TURN, held)
         if tenant is None:
             break
@@ -109,14 +108,14 @@ async def _first(connection: Connection, statement: str, found: str, *parameters
 
 
 async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], within: timedelta) -> None:
-    """Note that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again."""
+    """Store that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again."""
     await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
 
 async def hold(connection: Connection, run_id: UUID, held: Sequence[Claim]) -> dict[UUID, str]:
-    """Lock the rows of a run's leases, before the run's row is locked; the status of each that is still the newest.
+    """Lock the rows of a run's leases, before the run's row is locked; the status of each lease that is still newest.
 
-    Claimable or sent says that the lease has run out, and nobody has taken its step since.
+    A status of claimable or sent says that the lease has run out, and nobody has taken its step since.
     """
     columns = ([getattr(claim, name) for claim in held] for name in ("key", "id", "epoch"))
     return {row["lease_id"]: row["status"] for row in await connection.fetch(_HOLD, run_id, *columns)}

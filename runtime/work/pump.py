@@ -249,7 +249,7 @@ class Pump:
         if not asks:
             return view
         keys, who = [one.key for one in asks], [one.asker for one in asks]
-        found, opened = await approvals.heeded(connection, view.tenant_id, keys, who)
+        found, opened = await approvals.refusals_and_counts(connection, view.tenant_id, keys, who)
         return replace(view, refusals=found, open_by=opened)
 
     async def _found(self, connection: Connection, met: CachedRun, moves: Sequence[Move]) -> list[Move]:

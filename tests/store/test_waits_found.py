@@ -134,10 +134,10 @@ async def test_a_notification_is_one_of_its_tenant_source_and_id(runtime: Any) -
         for one in every:
             assert await inbox.record(connection, *one, {"of": list(one)}, "k")
             assert not await inbox.record(connection, *one, {"of": "another"})
-        await inbox.meant_for(connection, *every[0], {"run": None})
+        await inbox.reserve_for(connection, *every[0], {"run": None})
         await inbox.processed(connection, *every[0], {"done": 1})
         await inbox.processed(connection, *every[0], {"done": 2})
-        await inbox.meant_for(connection, *every[0], {"run": "later"})
+        await inbox.reserve_for(connection, *every[0], {"run": "later"})
         await inbox.empty(connection, *every[3])
         told = [await inbox.read(connection, *one) for one in every]
         assert await inbox.read(connection, "beta", "t", "1") is None

@@ -51,7 +51,7 @@ SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
 FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1 ORDER BY p.name, p.version;
 
 -- name: directories
--- The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in
+-- The rows of people hold the present directory only; the tenant's audit lists all that were published. The last is in
 -- use.
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC;
