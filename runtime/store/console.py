@@ -82,7 +82,7 @@ async def answered(
     return [_listed(row) for row in await every(connection, _ANSWERED, tenant, person, *after, limit)]
 
 
-class RunsWanted(Struct, frozen=True):
+class RunsFilter(Struct, frozen=True):
     """A filter of runs. ``named`` is a reference or the beginning of an id; ``person`` takes part in the runs."""
 
     statuses: Sequence[str] | None = None
@@ -95,7 +95,7 @@ class RunsWanted(Struct, frozen=True):
 async def runs(
     connection: Connection,
     tenant: str,
-    wanted: RunsWanted,
+    wanted: RunsFilter,
     limit: int,
     after: Key = NEWEST,
 ) -> list[Row]:
