@@ -21,7 +21,7 @@ from core.identity import normalised
 from evidence.events import EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine.model.workflow import Workflow
-from runtime.requests.periods import told
+from runtime.requests.periods import events_of
 from runtime.store import documents, logs
 
 log = structlog.get_logger(__name__)
@@ -70,7 +70,7 @@ async def reconcile(
         begun, received = await logs.begun(connection, tenant), await logs.received(connection, tenant)
         windows = defaultdict[tuple[str, str], list[Window]](list)
         for run in await logs.active(connection, tenant, *period):
-            for place, window in _windows(str(run), await told(connection, run)):
+            for place, window in _windows(str(run), await events_of(connection, run)):
                 windows[place].append(window)
     listening = [one for one in map(definitions.compiled, stored) if one.servicenow is not None]
     tables = {one.servicenow.table for one in listening if one.servicenow is not None}

@@ -206,9 +206,7 @@ async def _open(
         return view, transition, error, _new_run(workflow, request, (transition, open_for, digest, pinned))
 
     inside = None if isinstance(at, Database) else at
-    view, transition, error, new_run = await aside(
-        weight_of(request.trigger, heavy=workflow.is_heavy), build, within_it
-    )
+    view, transition, error, new_run = await aside(weight_of(request.trigger, heavy=workflow.is_heavy), build, inside)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     if opened is None:
