@@ -35,9 +35,7 @@ def scheduled(compiler: GraphCompiler, trigger: ScheduleTrigger | None, referenc
     return ScheduleStart(cron, trigger.missed, trigger.overrun, trigger.workspace, dict(trigger.with_))
 
 
-def webhook(
-    compiler: GraphCompiler, trigger: WebhookTrigger | None, reference: Template
-) -> WebhookStart | None:
+def webhook(compiler: GraphCompiler, trigger: WebhookTrigger | None, reference: Template) -> WebhookStart | None:
     """Compile a webhook trigger. Its expressions see the event only: no run exists by then."""
     if trigger is None:
         return None

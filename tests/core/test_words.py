@@ -10,7 +10,7 @@ import pytest
 from core.origins.disguises import disguises, plain
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import Matcher
-from core.origins.said import Parts, Said
+from core.origins.model_words import ModelWords, Parts
 from core.origins.words import Words, at_clock, moment, number, numeral
 
 pytestmark = pytest.mark.req("P-14")
@@ -226,7 +226,7 @@ def test_the_work_on_parts_is_counted() -> None:
 
 
 def test_what_was_said_is_kept_with_what_it_may_mean() -> None:
-    assert Said.of(["A-b", "c%41"]) == Said(Words.of("A-b c%41"), "abc41\nabca")
+    assert ModelWords.of(["A-b", "c%41"]) == ModelWords(Words.of("A-b c%41"), "abc41\nabca")
 
 
 COUNTED: list[tuple[Any, list[str], int]] = [
