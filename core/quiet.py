@@ -19,7 +19,7 @@ class Quiet(Struct, frozen=True):
     ends: time
 
     def left(self, now: datetime) -> timedelta:
-        """The time from ``now`` to the end of the hours; zero outside of them, or if this machine does not know the zone."""
+        """The time from ``now`` to the end of the hours; zero outside of them, or if the zone is unknown here."""
         zone = zone_of(self.zone)
         if zone is None:
             return timedelta(0)

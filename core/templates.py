@@ -136,7 +136,7 @@ class Template:
         return here if isinstance(here, str) else None
 
     def literals(self) -> JsonObject:
-        """The members of an object that read no variable. One that cannot be rendered is left out: its step will fail."""
+        """The members of an object that read no variable, except unrenderable ones: their step will fail."""
         found: JsonObject = {}
         for name, member in self._node.items() if isinstance(self._node, dict) else ():
             with suppress(ExpressionError):
@@ -163,7 +163,7 @@ def compile_value(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text with expressions; one expression alone keeps its type. ``place``: its path in a nested value, and a prefix.
+    """A text with expressions; one expression alone keeps its type. ``place``: its path in a value, and a prefix.
 
     The parts at the indexes ``raw`` are not escaped.
     """
@@ -207,7 +207,7 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
             _check_reference(value, languages, path)
             return value
         text = (
-            _compile_text(environment, value, languages=_languages_at(languages, path))
+            _compile_text(environment, value, languages=_languages_in(languages, path))
             if isinstance(value, str)
             else ""
         )
@@ -231,7 +231,7 @@ def _check_reference(text: str, languages: Languages | None, path: Path) -> None
         raise ExpressionError("has a secret and an expression in one text", remedy="Write the rest as it is.")
 
 
-def _languages_at(languages: Languages | None, path: Path) -> Languages | None:
+def _languages_in(languages: Languages | None, path: Path) -> Languages | None:
     """The languages, if a text at or below this place has one."""
     return languages if languages is not None and languages.within(path) else None
 

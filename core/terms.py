@@ -113,7 +113,7 @@ POLICY_APPROVERS = "policy_approvers"
 
 
 def may_be_delegated(key: str) -> bool:
-    """True if a delegate may decide as a member of this group; never for Slack's groups, which only Slack knows."""
+    """True if a delegate may decide as a member of this group; never in Slack's groups or ``POLICY_APPROVERS``."""
     source, _, _ = key.partition(":")
     return source != GroupSource.SLACK_GROUP and key != f"{GroupSource.GROUP}:{POLICY_APPROVERS}"
 
