@@ -51,7 +51,7 @@ class Catalog(Struct, frozen=True, dict=True):
 
     @cached_property
     def digests(self) -> frozenset[tuple[str, str]]:
-        """The name and the digest of each operation: equal for catalogs that say the same."""
+        """The name and the digest of each operation, which are equal for catalogs with equal declarations."""
         return frozenset((name, operation.digest) for name, operation in self.operations.items())
 
     def get(self, name: str) -> Operation:

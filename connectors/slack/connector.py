@@ -64,7 +64,7 @@ class SlackConnector(NothingBefore):
         return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
-        """Post the message, once. Refuses what people could press once more: an earlier release let it pass."""
+        """Post the message, once. Refuses buttons and the like here too: an earlier release let them pass."""
         try:
             display.check(call.input)
         except InputError as error:

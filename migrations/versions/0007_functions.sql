@@ -73,8 +73,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
-  -- The counters of the run's family are locked after its row, and only then compared: what is read before a lock may
-  -- be old. They are moved after the guard, so that an append which is refused moves nothing.
+  -- The counters of the run's family are locked after its row, and only then compared, because a value that was read
+  -- before the lock may be old. They are moved after the guard, so that an append which is refused moves nothing.
   IF _rest ? 'family' THEN
     PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
     PERFORM FROM families f WHERE f.root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)

@@ -243,7 +243,7 @@ class LeafCompiler(ABC):
         return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)
 
     def _title(self, entry: Entry, operation: Operation | None = None) -> str:
-        """The title of the step's cards. A placeholder that nothing can ever fill is a fault."""
+        """The title of the step's cards. A placeholder that can never get a value is a fault."""
         title, place = entry.step.title or "", (*entry.scope.path, "title")
         if "${{" in title:
             remedy = "Write {name} for an input of the operation, or take the expression out."

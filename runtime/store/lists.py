@@ -33,7 +33,7 @@ class Listed(Struct, frozen=True):
 
     @property
     def fresh(self) -> bool:
-        """True while nothing has happened to it."""
+        """True while the question is open and has no votes."""
         return self.status is ApprovalStatus.REQUESTED and not self.voted
 
 

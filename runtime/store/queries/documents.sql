@@ -20,7 +20,7 @@ WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text 
 ORDER BY name, version DESC;
 
 -- name: alive
--- Versions that runs may still start with, or go on with.
+-- The versions with which runs may still start, or go on.
 SELECT name, version, digest, source, operations FROM workflows w
 WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
   WHERE r.tenant_id = $1 AND r.workflow = w.name AND coalesce(r.migrated_to, r.workflow_version) = w.version AND r.finished_at IS NULL))
