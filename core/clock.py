@@ -75,7 +75,7 @@ class Patience:
         self._calm.set()
 
     async def calm(self) -> None:
-        """Wait until no outcome is unrecorded. A claim made before could lease the very step that has one."""
+        """Wait until every outcome is recorded. An earlier claim could lease the very step whose outcome is missing."""
         await self._calm.wait()
 
     def settled(self, who: object) -> None:

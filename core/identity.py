@@ -1,4 +1,4 @@
-"""Identity: principals, the persons of the directory whom they stand for, and the contributors to an action. Pure.
+"""Identity: principals, the persons of the directory to whom they belong, and the contributors to an action. Pure.
 
 A principal is a text ``kind:id``, such as ``slack:T0TEAM/U0USER`` or ``email:ana.lee@example.com``. People are compared
 only by the id of a person of the directory, never by a name that somebody sent (promise 12).
