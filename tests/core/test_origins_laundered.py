@@ -295,7 +295,7 @@ def test_a_query_that_may_be_another_ones_looks_nothing_up() -> None:
     matcher.withheld()
     matcher.add_source("requester", "find Ana")
     assert not matcher.add_call({"name": "Ana"})
-    assert asked("find Ana").said({"name": "Ana"})
+    assert asked("find Ana").add_call({"name": "Ana"})
 
 
 @pytest.mark.parametrize("depth", [1, 30])
