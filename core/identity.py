@@ -185,17 +185,17 @@ class Directory(Struct, frozen=True, dict=True):
 
     def _entries(self, text: str) -> frozenset[str]:
         """The ids of all entries that the text may mean; kept, because the same few people ask and vote."""
-        found = self._found.get(text)
+        found = self._cache.get(text)
         if found is None:
             every = () if is_unknown(text) else (self.claimed.get(reading) for reading in readings(text))
             found = frozenset(entry_id for entry_id in every if entry_id is not None)
-            if len(self._found) >= _FOUND_MAX:
-                self._found.clear()
-            self._found[text] = found
+            if len(self._cache) >= _FOUND_MAX:
+                self._cache.clear()
+            self._cache[text] = found
         return found
 
     @cached_property
-    def _found(self) -> dict[str, frozenset[str]]:
+    def _cache(self) -> dict[str, frozenset[str]]:
         return {}
 
 

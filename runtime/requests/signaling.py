@@ -38,7 +38,7 @@ from runtime.engine.model.states import StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.child_runs import origins_of, used_within
 from runtime.store import audit, effects, faces, inbox, runs
-from runtime.store.inbox import Found, Notice
+from runtime.store.inbox import FoundWait, Notice
 from runtime.store.views import load, step_is_over
 
 Answer = TypeVar("Answer")
@@ -168,7 +168,7 @@ class Signaling(Struct, frozen=True):
                 answer = replace(answer, code=SignalCode.DUPLICATE)
         return replace(answer, repeated=True)
 
-    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> Found | None:
+    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> FoundWait | None:
         place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
         if _names_a_wait(signal):
             return await inbox.find_named(connection, *place, signal.token, signal.version)
@@ -207,7 +207,7 @@ class Signaling(Struct, frozen=True):
         known = found is not None and (found.waiting or (kept is None and found.going))
         return _answer(signal, _result(code, found if known else None))
 
-    async def _unawaited(self, connection: Connection, signal: Signal, found: Found | None) -> SignalCode:
+    async def _unawaited(self, connection: Connection, signal: Signal, found: FoundWait | None) -> SignalCode:
         """The code for a signal that names no wait and has none now: usually it is kept for a later wait."""
         # A run may wait for a signal's name again; but an outside process ends with its step.
         if found is not None and found.kind != WaitKind.SIGNAL:
@@ -218,7 +218,9 @@ class Signaling(Struct, frozen=True):
                 return SignalCode.ENDED
         return SignalCode.KEPT
 
-    async def _end(self, connection: Connection, signal: Signal, code: SignalCode, found: Found | None) -> SignalAnswer:
+    async def _end(
+        self, connection: Connection, signal: Signal, code: SignalCode, found: FoundWait | None
+    ) -> SignalAnswer:
         """Store the outcome of the signal; one that ended nothing is recorded in the audit."""
         if code is not SignalCode.DELIVERED:
             facts: JsonObject = {"signal": signal.id, "code": str(code), "source": signal.source}
@@ -234,7 +236,7 @@ def _names_a_wait(signal: Signal) -> bool:
     return signal.token is not None or signal.version is not None
 
 
-def _result(code: SignalCode, found: Found | None) -> JsonObject:
+def _result(code: SignalCode, found: FoundWait | None) -> JsonObject:
     place = (None, None) if found is None else (str(found.run_id), found.step_key)
     return {"code": str(code), **dict(zip(("run", "step"), place, strict=True))}
 

@@ -42,7 +42,7 @@ class Notice(Struct, frozen=True):
     received_at: datetime
 
 
-class Found(Struct, frozen=True):
+class FoundWait(Struct, frozen=True):
     """The wait with a correlation key. ``parked``: its step still waits for it. ``going``: its run is open."""
 
     wait_id: UUID
@@ -101,14 +101,14 @@ async def reserve_for(connection: Connection, tenant: str, source: str, notice_i
 
 async def find(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], kept: Notice | None = None
-) -> Found | None:
+) -> FoundWait | None:
     """The wait of one of these kinds that a notification with this key is for: an open one, or else the newest.
 
     A notification that was ``kept`` ends only waits of the runs for which it was kept.
     """
     meant = (None, None) if kept is None or kept.result is None else (kept.result["run"], kept.received_at)
     row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *meant)
-    return None if row is None else Found(**row)
+    return None if row is None else FoundWait(**row)
 
 
 async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, datetime | None, datetime]:
@@ -120,13 +120,13 @@ async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, dat
 
 async def find_named(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], token: str | None, version: int | None
-) -> Found | None:
+) -> FoundWait | None:
     """The wait with this key and this token, or opened by the commit with this version; None if there is none.
 
     The first line that names a wait opens it.
     """
     row = await connection.fetchrow(_NAMED, tenant, key, list(kinds), token, version)
-    return None if row is None else Found(**row)
+    return None if row is None else FoundWait(**row)
 
 
 async def tenant_of(connection: Connection, key: str) -> str | None:

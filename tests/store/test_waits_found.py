@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from runtime.store import inbox
-from runtime.store.inbox import Found
+from runtime.store.inbox import FoundWait
 from tests.support.rows import ago, put, put_run, read, uid
 
 # The rows are of no book.
@@ -33,9 +33,9 @@ async def found(runtime: Any, tenant: str = "acme", kept: inbox.Notice | None = 
         return await inbox.find(connection, tenant, key, KINDS, kept)
 
 
-def of(wait: int, run: int, *, waiting: bool = True, parked: bool = True, going: bool = True, **more: Any) -> Found:
+def of(wait: int, run: int, *, waiting: bool = True, parked: bool = True, going: bool = True, **more: Any) -> FoundWait:
     columns = {"step_key": "s", "kind": "signal", "token": "", **more}
-    return Found(uid(wait), uid(run), **columns, waiting=waiting, parked=parked, going=going)
+    return FoundWait(uid(wait), uid(run), **columns, waiting=waiting, parked=parked, going=going)
 
 
 def kept(run: int | None, hours: float) -> inbox.Notice:
