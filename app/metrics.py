@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from app.spans import HISTOGRAMS, STEPS, Figure, Spans
-from core.tracing import Appended, Called, Told
+from core.tracing import Appended, Called, Delivered
 from runtime.store.queue_reads import Standing, TenantQueue
 
 # Whose requests are counted that nobody has authenticated.
@@ -35,7 +35,7 @@ class Metrics:
         """Count a call; see ``Watcher``."""
         self._measure(done)
 
-    def told(self, done: Told) -> None:
+    def delivered(self, done: Delivered) -> None:
         """Count nothing: the queue shows messages."""
 
     def _measure(self, done: Appended | Called) -> None:

@@ -16,7 +16,7 @@ import orjson
 from msgspec import Struct, field
 
 from core import tracing
-from core.tracing import Appended, Called, Told
+from core.tracing import Appended, Called, Delivered
 from evidence.events import EventType as E
 
 # What has begun is remembered for so many steps and questions: one that is forgotten has a span without a length.
@@ -99,7 +99,7 @@ class Spans(Struct):
     _leases: OrderedDict[tuple[UUID, str], _Lease] = field(default_factory=OrderedDict)
     _asked: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
-    def of(self, done: Appended | Called | Told) -> Iterator[Span | Figure]:
+    def of(self, done: Appended | Called | Delivered) -> Iterator[Span | Figure]:
         """The spans and figures of one thing that this process did."""
         match done:
             case Appended():
@@ -108,7 +108,7 @@ class Spans(Struct):
                     yield from self._of_line(done, read, _nanos(datetime.fromisoformat(read["ts"])))
             case Called():
                 yield from _of_call(done)
-            case Told():
+            case Delivered():
                 yield _of_message(done)
 
     def _of_line(self, done: Appended, read: Mapping[str, Any], at: int) -> Iterator[Span | Figure]:
@@ -205,7 +205,7 @@ def _of_call(done: Called) -> Iterator[Span | Figure]:
     yield Figure(CALLS, _seconds(began, ended), labels)
 
 
-def _of_message(done: Told) -> Span:
+def _of_message(done: Delivered) -> Span:
     question = done.approval is not None
     within = tracing.span_id(done.run_id, *(("question", done.approval) if question else ()))
     name = done.kind if done.kind == "bundle" else f"message {done.kind}"
@@ -214,12 +214,12 @@ def _of_message(done: Told) -> Span:
     return _span(done, own, within, name, done.at - int(done.seconds * 1e9), done.at, about, kind="producer")
 
 
-def _about(done: Appended | Called | Told, **named: str) -> dict[str, str]:
+def _about(done: Appended | Called | Delivered, **named: str) -> dict[str, str]:
     return {"tenant": done.tenant, "run": str(done.run_id)} | {name: value for name, value in named.items() if value}
 
 
 def _span(
-    done: Appended | Called | Told,
+    done: Appended | Called | Delivered,
     own: tuple[object, ...],
     within: int | None,
     name: str,

@@ -19,7 +19,7 @@ from app.settings import Settings
 from app.spans import Figure, Span, Spans
 from core import tracing
 from core.errors import ConfigurationError
-from core.tracing import Appended, Called, Told
+from core.tracing import Appended, Called, Delivered
 
 log = structlog.get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Telemetry:
 
     def __init__(self, send: Callable[[list[Span]], bool], measure: Callable[[Figure], None]) -> None:
         self._send, self._measure = send, measure
-        self._waiting: deque[Appended | Called | Told] = deque()
+        self._waiting: deque[Appended | Called | Delivered] = deque()
         self._woken, self._stopping = threading.Event(), False
         self._dropped: dict[str, int] = {}
         self._said = -SAY_SECONDS
@@ -68,11 +68,11 @@ class Telemetry:
         """See ``Watcher``."""
         self._put(done)
 
-    def told(self, done: Told) -> None:
+    def delivered(self, done: Delivered) -> None:
         """See ``Watcher``."""
         self._put(done._replace(at=time_ns()))
 
-    def _put(self, done: Appended | Called | Told) -> None:
+    def _put(self, done: Appended | Called | Delivered) -> None:
         if len(self._waiting) >= WAITING_MAX:
             self._drop(QUEUE_FULL)
             return

@@ -1,7 +1,7 @@
-"""The canonical form of an operation's input, by its handler: it is proposed, judged, shown, approved and sent.
+"""Computes the canonical form of an operation's input by its handler. That form is judged, shown, approved and sent.
 
-A handler's rules hold for every operation that is declared on it, whatever its own schema allows. What has no canonical
-form is refused. A canonical input is its own canonical form, so an input that was kept can be built anew.
+A handler's rules hold for every operation that is declared on it, whatever its own schema allows. An input without a
+canonical form is refused. The canonical form of a canonical input is that input, so a kept input can be built again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLOCKS_DEPTH_MAX = 32
 def canonical(handler: str, values: JsonObject) -> JsonObject:
     """The canonical form of an input, or of a part of one. ``InputError`` names the argument that has none.
 
-    Inputs of a handler that is not Counterseal's own are canonical as they are.
+    Inputs of a handler that is not Counterseal's own stay as they are.
     """
     rules = _RULES.get(handler, {})
     made = {name: rules[name](value, name) if name in rules else value for name, value in values.items()}
@@ -43,7 +43,7 @@ def canonical(handler: str, values: JsonObject) -> JsonObject:
 
 
 def unsendable(handler: str, values: JsonObject) -> str | None:
-    """Say why this input may not leave: it is not the canonical one. None if it may."""
+    """The reason why this input may not be sent: it is not the canonical one. None if it may be sent."""
     try:
         if canonical(handler, values) == values:
             return None
@@ -95,7 +95,7 @@ def _count(value: Json, where: str) -> Json:
 
 
 def _label(value: Json, where: str) -> Json:
-    """A name by which something is found: two that look the same are the same."""
+    """Normalize a name by which something is looked up, so that two names that look the same are the same."""
     if not isinstance(value, str):
         raise InputError("must be text", where=where)
     unseen = any(unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") for char in value)
@@ -223,7 +223,7 @@ def _chat(values: JsonObject) -> None:
 
 
 def _notes(values: JsonObject) -> None:
-    """A note is text: the mark of its action is put behind it."""
+    """Refuse a note that is no text: the mark of its action is appended to it."""
     fields = values.get("fields")
     for name, value in fields.items() if isinstance(fields, dict) else ():
         if name in ("work_notes", "comments"):
@@ -231,7 +231,7 @@ def _notes(values: JsonObject) -> None:
 
 
 def _created(values: JsonObject) -> None:
-    """The field with the action's key is nobody else's."""
+    """Refuse an input that sets the field which holds the action's key."""
     _notes(values)
     fields, name = values.get("fields"), values.get("correlate_by", "correlation_id")
     if isinstance(fields, dict) and name in fields:

@@ -35,9 +35,9 @@ class OperationsDocument(BaseModel):
 
 
 class Catalog(Struct, frozen=True, dict=True):
-    """Every operation that a workflow may name. Immutable. ``packaged`` are the names of Counterseal's own.
+    """Every operation that a workflow may name. Immutable. ``packaged`` are the names of Counterseal's own operations.
 
-    ``broken`` says of published declarations why this release cannot read them.
+    ``broken`` has the reason for each published declaration that this release cannot read.
     """
 
     operations: Mapping[str, Operation]
@@ -46,12 +46,12 @@ class Catalog(Struct, frozen=True, dict=True):
 
     @cached_property
     def own(self) -> Mapping[str, Operation]:
-        """The operations that are not Counterseal's own, by name."""
+        """The operations that are not packaged with Counterseal, by name."""
         return {name: one for name, one in sorted(self.operations.items()) if name not in self.packaged}
 
     @cached_property
     def digests(self) -> frozenset[tuple[str, str]]:
-        """The name and the digest of each operation: equal for catalogs that say the same."""
+        """The name and the digest of each operation, which are equal for catalogs with equal declarations."""
         return frozenset((name, operation.digest) for name, operation in self.operations.items())
 
     def get(self, name: str) -> Operation:
@@ -67,7 +67,7 @@ class Catalog(Struct, frozen=True, dict=True):
 def load_catalog(extra: Iterable[Source] = (), known: Mapping[str, Operation] = MappingProxyType({})) -> Catalog:
     """The packaged declarations and ``extra`` ones. ``DefinitionError`` lists every fault of every document.
 
-    ``known`` are declarations that are published already; those of the same names in ``extra`` take their place.
+    ``known`` are published declarations; a declaration of the same name in ``extra`` replaces one.
     """
     names = [f"{system}/operations.yaml" for system in PACKAGED]
     texts = {f"connectors/{name}": files("connectors").joinpath(name).read_text(encoding="utf-8") for name in names}
@@ -93,7 +93,7 @@ def catalog_of(
     packaged: frozenset[str] = frozenset(),
     known: Mapping[str, Operation] = MappingProxyType({}),
 ) -> Catalog:
-    """A catalog of these documents and of what is ``known`` besides. ``packaged`` are files that are Counterseal's."""
+    """A catalog of these documents and the ``known`` declarations. ``packaged`` are the files of Counterseal's own."""
     places: dict[str, tuple[Document, int]] = {}
     operations: dict[str, Operation] = {}
     problems: list[Problem] = []

@@ -36,7 +36,7 @@ class Leaf(Struct, frozen=True):
 
 
 def leaves(schema: JsonObject, value: Json) -> Iterator[Leaf]:
-    """Yield every leaf of ``value`` with its treatment, in the order of the document. A list is one leaf.
+    """Yield every leaf of ``value`` with its treatment, in the value's own order. A list is one leaf.
 
     A list gets the strictest treatment that the schema of its items names.
     """
@@ -78,16 +78,16 @@ def _marks(root: JsonObject, schema: Json, seen: set[int]) -> Iterator[tuple[Tre
 
 
 def secret_names(schema: JsonObject, value: Json) -> tuple[str, ...]:
-    """Names of the members of ``value``, at any depth, that are secret or hold a secret: no channel shows them; sorted.
+    """The sorted names of the members of ``value``, at any depth, that are or hold a secret: no channel shows them.
 
-    A card shows some members of an input by themselves, and knows only their names.
+    Names are enough, because a card shows members of an input by their names only.
     """
     places = [leaf.path.split("/")[1:] for leaf in leaves(schema, value) if leaf.secret]
     return tuple(sorted({name.replace("~1", "/").replace("~0", "~") for place in places for name in place}))
 
 
 def resolved(root: JsonObject, schema: Json) -> JsonObject:
-    """The schema with its local reference followed; empty if there is none, so the inherited treatment holds."""
+    """The schema after its local reference is followed; empty without a target: then the inherited mark holds."""
     for _ in range(LOCAL_REFERENCES_MAX):
         if not isinstance(schema, dict):
             return {}

@@ -1,8 +1,8 @@
-"""Blocks that only show something: the only ones that an operation may post.
+"""Checks Slack blocks: an operation may post only blocks that show something.
 
-A button of ours on another message would be pressed for another reason. So an element that people can press, choose or
-fill in is refused wherever it stands. What is allowed is listed, member by member: a kind of block that Slack adds
-later is refused until somebody has looked at it.
+A button with our ids on another message would be pressed for another reason. So an element that people can press,
+choose or fill in is refused at any place. The allowed members are listed: a kind of block that Slack adds later is
+refused until it is listed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.errors import InputError
 
 _TEXT = ("mrkdwn", "plain_text")
 _STYLED = frozenset({"type", "style"})
-# The members of each object that only shows something, by its type.
+# The allowed members of each object that only shows something, by the object's type.
 _MEMBERS: Mapping[str, frozenset[str]] = {
     "divider": frozenset({"type", "block_id"}),
     "header": frozenset({"type", "block_id", "text", "level"}),
@@ -40,7 +40,7 @@ _MEMBERS: Mapping[str, frozenset[str]] = {
     "date": _STYLED | {"timestamp", "format", "url", "fallback"},
     "color": _STYLED | {"value"},
 }
-# The types of the objects that stand in a member that holds some; other members hold plain values.
+# The types of objects that a member may hold; other members hold plain values.
 _INLINE = ("text", "emoji", "link", "user", "usergroup", "channel", "broadcast", "date", "color")
 _RICH = ("rich_text_section", "rich_text_list", "rich_text_quote", "rich_text_preformatted")
 BLOCKS = ("divider", "header", "section", "context", "image", "table", "rich_text")
@@ -102,7 +102,7 @@ def _objects(value: Json, allowed: tuple[str, ...], where: str, depth: int) -> N
 
 
 def _plain(value: Json, where: str, depth: int) -> None:
-    """Check a value that holds no object of Slack's: one with a type, or an id of an action, is such an object."""
+    """Check a value that must hold no Slack object, which is anything with a ``type`` or an action's id."""
     if depth > DEPTH_MAX:
         raise InputError("is nested too deeply", where=where, remedy=_REMEDY)
     if isinstance(value, dict):

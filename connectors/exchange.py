@@ -1,7 +1,7 @@
-"""One HTTP exchange, which tells *certainly no effect* from *in doubt*.
+"""Makes one HTTP exchange, and distinguishes *certainly no effect* from *in doubt*.
 
 A failed call is in doubt once the first byte of the request was handed to the connection. httpcore's trace reports
-that; the class of the error alone does not.
+that; the error's class alone does not.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class Answer(Struct, frozen=True):
 
 
 class Unread(InDoubt, frozen=True):
-    """A yes that cannot be read: a 2xx answer that says that it is JSON, and is none that can be kept.
+    """An unreadable success: a 2xx answer whose body claims to be JSON, but is not, or cannot be kept.
 
-    ``marker`` names it. For most calls it is a doubt, because the connector needs what the answer holds.
+    ``marker`` describes it. For most calls it is a doubt, because the connector needs the content of the answer.
     """
 
     marker: JsonObject = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Unread(InDoubt, frozen=True):
 
 Reply: TypeAlias = Answer | NotSent | InDoubt
 Read = TypeVar("Read")
-# Makes, for the headers of one answer, what is told each piece of it and says if no more is needed.
+# A function that takes an answer's headers and returns a function, which gets each piece and is True if it is the last.
 Ending: TypeAlias = Callable[[httpx.Headers], Callable[[bytes], bool]]
 
 
@@ -133,14 +133,14 @@ def json_of(
 
 
 def _unread(answer: Answer, why: str) -> InDoubt:
-    """The doubt about a 2xx answer that cannot be read. A page that is not JSON may not even come from the system."""
+    """The doubt about an unreadable 2xx answer. A page that is not JSON may not even come from the system."""
     if "json" not in answer.headers.get("content-type", ""):
         return InDoubt(why)
     return Unread(why, marker=marker(answer.body.decode("utf-8", "backslashreplace"), why))
 
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:
-    """The reply of a call that only reads: doubt becomes ``NotSent``, because a read can be repeated."""
+    """The reply of a call that only reads: a doubt becomes ``NotSent``, because a read can be repeated."""
     return NotSent(reply.message) if isinstance(reply, InDoubt) else reply
 
 
@@ -160,11 +160,12 @@ async def exchange(
     body_bytes_max: int = BODY_BYTES_MAX,
     ending: Ending | None = None,
 ) -> Reply:
-    """Send ``request`` within ``timeout_seconds`` in all. Retries only if there was certainly no effect.
+    """Send ``request`` within ``timeout_seconds`` in all. Retries only after a failure certainly without effect.
 
     With ``effect``, any failure after the request left is in doubt: a timeout, a lost connection, 408, 5xx. Without it,
     the same failure is ``NotSent``: a read can be repeated. Redirects are never followed. The run's
-    trace goes along if the settings say so, and the request names none. ``ending`` ends an answer that stays open.
+    trace goes along if the settings say so, and the request names none. ``ending`` recognizes the last piece of an
+    answer that stays open.
     """
     if (carried := tracing.OUTBOUND.get()) is not None:
         request.headers.setdefault("Traceparent", carried)
@@ -215,7 +216,7 @@ async def _attempt(
 
 async def _read(response: httpx.Response, body_bytes_max: int, ending: Ending | None) -> tuple[bytes, bool]:
     body, over = bytearray(), None if ending is None else ending(response.headers)
-    # A piece of an answer that stays open is looked at when it comes: it may be the last.
+    # Each piece of an answer that stays open is checked when it comes: it may be the last.
     async for chunk in response.aiter_bytes(64 * 1024 if over is None else None):
         body += chunk
         if len(body) > body_bytes_max:

@@ -1,4 +1,4 @@
-"""Checks that an installation's declarations fit their handlers, so none declares an input that is never sent.
+"""Checks that an installation's declarations fit their handlers, so that none declares an input that is never sent.
 
 The packaged declarations define a handler: it sends every input that one of them declares, and needs every input that
 all of them require.
@@ -27,7 +27,7 @@ def _of_tools(operation: Operation) -> Iterator[tuple[str, str, str]]:
         yield "agent_tool", "only a tool that an agent carries out itself has this name.", "Declare `connector: agent`."
     elif operation.handler != CALL:
         yield "handler", f"an agent's tool is {CALL!r}.", f"Write `handler: {CALL}`."
-    # Nothing of it is read, probed, undone, shared or done again from here.
+    # The agent's tool cannot be read, probed, undone, shared or repeated from here.
     wrong = (
         ("side_effects", not operation.has_effect),
         ("in_doubt", operation.in_doubt is not InDoubtRule.ASK),

@@ -1,7 +1,7 @@
-"""The headers of a request: their one spelling, those that are refused, and those that are secret.
+"""The headers of a request: their canonical spelling, the refused ones, and the secret ones.
 
-Some headers make a server read another method, path or host than the one that was judged, and some frame the message.
-No workflow and no declaration sets them.
+Some headers make a server use another method, path or host than the judged one, and some frame the message. No workflow
+and no declaration may set them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from core.canonical import Json, JsonObject
 from core.errors import InputError
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
-# Set by Counterseal, or read between two machines of the way only (RFC 9110 7.6.1), or framing the message.
+# Headers that Counterseal sets, that concern only one hop (RFC 9110 7.6.1), or that frame the message.
 _OURS = frozenset(
     {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "upgrade", "te", "trailer", "trailers"}
     | {"expect", "idempotency-key", "http2-settings", "via", "max-forwards", "alt-used", "content-transfer-encoding"}
 )
-# Read by some server, framework or proxy in place of the method, path, host or client of the request.
+# Headers that some server, framework or proxy reads in place of the request's method, path, host or client.
 _INSTEAD = frozenset(
     {"forwarded", "x-http-method", "x-http-method-override", "x-method-override", "x-method", "x-http-verb"}
     | {"x-original-url", "x-original-uri", "x-original-host", "x-original-method", "x-original-path"}
@@ -43,10 +43,10 @@ _INSTEAD_BEGIN = (
     "x-override-",
     "x-tunnel-",
 )
-# Whatever is named so replaces something: the method, the URL, the host, the user.
+# Names with these parts replace something of the request: the method, the URL, the host, the user.
 _INSTEAD_ENDS = "-override"
 
-# The headers whose values are no secrets. All others are: a name that we do not know may be a key.
+# The headers whose values are not secret. All others count as secret: an unknown header may hold a key.
 HARMLESS = frozenset(
     {"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-disposition"}
     | {"content-language", "content-type", "date", "dnt", "from", "if-match", "if-modified-since", "if-none-match"}
@@ -56,17 +56,17 @@ HARMLESS = frozenset(
 
 
 def spelled(name: str) -> str:
-    """The one spelling of a header's name: ``X-Api-Key``."""
+    """The canonical spelling of a header's name: ``X-Api-Key``."""
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
 
 
 def _plain(name: str) -> str:
-    """The name as servers compare it. CGI and what followed it read ``_`` and ``-`` as the same."""
+    """The name as servers compare it. CGI and its successors treat ``_`` and ``-`` as the same."""
     return name.lower().replace("_", "-")
 
 
 def problem_of(name: str) -> str | None:
-    """Say why a header with this name is refused; None if it is not."""
+    """The reason why a header with this name is refused; None if it is allowed."""
     plain = _plain(name)
     if not _TOKEN.fullmatch(name):
         return f"the header {name!r} holds characters that a header cannot"
@@ -83,7 +83,7 @@ def is_secret(name: str) -> bool:
 
 
 def canonical_headers(given: Json, where: str = "headers") -> JsonObject:
-    """The headers with the one spelling of their names. ``InputError`` never repeats a value, which may be secret."""
+    """The headers with canonical names. ``InputError`` never repeats a value, which may be secret."""
     if not isinstance(given, Mapping):
         raise InputError("must be an object", where=where)
     made: JsonObject = {}

@@ -1,4 +1,4 @@
-"""Hosts that may be called, as settings name them."""
+"""The hosts that may be called, as settings name them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from msgspec import Struct
 
-# The name of an MCP server in the settings, which is a part of its operations' names.
+# The pattern of an MCP server's name in the settings, which is a part of its operations' names.
 SERVER_PATTERN = r"^[a-z][a-z0-9_]{0,40}$"
 _HOST = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?P<private>/private)?\Z")
 
 
-# What a rate is set for: the name of a connector, or a host with or without its port; and the most calls a minute.
+# A target with a rate (a connector's name, or a host with or without a port), and its most calls in a minute.
 RATED, RATE_MAX = r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?$", 6_000
 
 

@@ -15,7 +15,7 @@ KEYWORD = "x-language"
 class InputLanguages(Struct, frozen=True):
     """The languages of texts in values of ``schema`` (implements ``core.templates.Languages``).
 
-    The inputs named in ``credentials`` may refer to secrets, because the handler lends them to what it sends.
+    The inputs named in ``credentials`` may refer to secrets, whose values the handler fills in when it sends them.
     """
 
     schema: JsonObject
@@ -23,19 +23,19 @@ class InputLanguages(Struct, frozen=True):
 
     def at(self, path: Path) -> Language | None:
         """The language of the text at this place, by the nearest declaration above it."""
-        found = self._found(path)[1]
+        found = self._declared_at(path)[1]
         return None if found is None else Language(str(found))
 
     def within(self, path: Path) -> bool:
         """True if a text at this place or below it has a language."""
-        below, found = self._found(path)
+        below, found = self._declared_at(path)
         return found is not None or self._speaks(below, 0)
 
     def lends(self, path: Path) -> bool:
         """True if the text at this place may refer to a secret."""
         return path[:1] in [(name,) for name in self.credentials]
 
-    def _found(self, path: Path) -> tuple[Json, Json]:
+    def _declared_at(self, path: Path) -> tuple[Json, Json]:
         here = resolved(self.schema, self.schema)
         found = here.get(KEYWORD)
         for part in path:

@@ -1,7 +1,7 @@
 """Lends secrets to calls: a value is read at the moment of its call, for a target that its declaration names.
 
-What comes back is searched for the values of this call before anybody keeps it. Of a secret only its name and version
-are kept, with the outcome. A secret that cannot be had is a call that was certainly not sent.
+The answer is searched for the values of this call before it is kept. Only a secret's name and version are kept, with
+the outcome. If a secret cannot be read, the call was certainly not sent.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from core.secret_values import Secret, SecretError, Target, Use, Value, Vault, f
 log = structlog.get_logger(__name__)
 
 NOT_LENT = "secret_not_lent"
-# A shorter value could not be told from other words in what comes back.
+# A shorter value could not be distinguished from other words in an answer.
 CHARACTERS_MIN = 6
 _SECONDS = 10.0
 
 Result = TypeVar("Result")
-# A text with references, and what gets their values.
+# A text with references to secrets, and the target that gets the values.
 Placed = tuple[str, Target | Use]
 
 
@@ -77,7 +77,7 @@ class Lender(Struct, frozen=True):
 
 
 def masks(values: Mapping[str, Value]) -> Secrets:
-    """The search for these values in what comes back."""
+    """A search for these values in an answer."""
     return Secrets(tuple(sorted({value.text for value in values.values()})))
 
 
@@ -87,12 +87,12 @@ def versions(values: Mapping[str, Value]) -> tuple[str, ...]:
 
 
 class Hosts(Struct, frozen=True):
-    """The headers that Counterseal adds to calls of hosts, with references, by host and port."""
+    """The headers, with references to secrets, that Counterseal adds to calls, by host and port."""
 
     headers: Mapping[tuple[str, int | None], Mapping[str, str]] = {}
 
     def of(self, url: str) -> tuple[Target, Mapping[str, str]]:
-        """The target of a URL, and the headers that its host gets. What is no URL gets none."""
+        """The target of a URL, and the headers for its host. A text that is no URL gets no headers."""
         import httpx
 
         try:
@@ -104,10 +104,10 @@ class Hosts(Struct, frozen=True):
 
 
 class Lending:
-    """A connector that gets its credentials, and the secrets of its call, at the moment of each call.
+    """A connector that reads its credentials, and the secrets of a call, at the moment of each call.
 
-    ``bare`` was made without credentials: it tells what needs none. ``make`` makes the connector with the values of
-    ``own``, the connector's own references. One is kept for as long as these values stay the same.
+    ``bare`` is the connector without credentials, for questions that need none. ``make`` builds the connector with the
+    values of ``own``, the connector's own references. A built connector is kept as long as these values stay the same.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Lending:
         return self._bare.target
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Read the target for the diff; what is read holds no value of this call."""
+        """Read the target for the diff; secret values of this call are masked in the result."""
 
         async def read(connector: Connector, call: Call, found: Secrets) -> Before | Refused | NotSent | InDoubt:
             before = await connector.read_before(call)
@@ -170,7 +170,7 @@ class Lending:
         return Probe.unreadable("it could not be asked", NotSent(probed.message))
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
-        """The refusal that is foreseen by the settings: of the host, or of a secret that is not for it."""
+        """The refusal that follows from the settings: of the host, or of a secret that is not declared for it."""
         refused = self._bare.ready(operation, inputs) if isinstance(self._bare, Checkable) else None
         if refused is not None:
             return refused
@@ -201,11 +201,11 @@ class Lending:
         return await connector.faults(declared) if isinstance(connector, Declared) else ()
 
     async def lent(self) -> Connector:
-        """The connector with its credentials as they are now. ``SecretError`` if they cannot be had."""
+        """The connector with its present credentials. ``SecretError`` if they cannot be read."""
         return self._at(await self._lender.lend(self._own))
 
     async def aclose(self) -> None:
-        """Release the connections of every connector that was made."""
+        """Release the connections of every built connector."""
         for connector in (self._bare, *self._made.values()):
             await connector.aclose()
 
@@ -233,7 +233,7 @@ class Lending:
         return replace(call, input={**call.input, HEADERS: filled(every, values)})
 
     def _at(self, values: Mapping[str, Value]) -> Connector:
-        """The connector with these values of its own credentials; the one for other values is closed at the end."""
+        """The connector with these credentials; the one for the former values is closed at the end."""
         own = {name for text, _ in self._own for name in named_in(text)}
         key = tuple((name, values[name].text) for name in sorted(own))
         if key not in self._made:
@@ -263,10 +263,10 @@ class Lending:
 
 
 class LendingSource(Lending):
-    """A connector that lends, and that has to be asked for completions."""
+    """A lending connector that must be polled for completions."""
 
     async def completions(self, *, wait_seconds: float) -> Sequence[Completion]:
-        """Fetch completions; what they hold has no value of the credentials."""
+        """Fetch completions, with the values of the credentials masked in them."""
         source, found = await self._source()
         fetched = await source.completions(wait_seconds=wait_seconds)
         return [
@@ -300,6 +300,6 @@ def lending(
     own: Sequence[Placed] = (),
     hosts: Hosts | None = None,
 ) -> Lending:
-    """The connector that lends in the place of a bare one, with the same abilities."""
+    """Wrap a bare connector in a lending one with the same abilities."""
     kind = LendingSource if isinstance(bare, CompletionSource) else Lending
     return kind(bare, make, lender, own, hosts)

@@ -1,7 +1,7 @@
-"""The likeness of a call: two calls that people would take for the same have one. It is compared, and never sent.
+"""Reduces a call to its likeness, which is equal for calls that people would consider the same. It is never sent.
 
-A rejection binds all calls that are alike (``runtime.engine.refusals``): another blank, an empty member, a header or
-another operation of the same handler makes no other call. Another amount, address, person or record does.
+A rejection binds all calls with the same likeness (``runtime.engine.refusals``): another blank, an empty member, a
+header or another operation of the same handler makes no different call; another amount, address, person or record does.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import unicodedata
 
 from core.canonical import INTEGER_MAX, Json, JsonObject
 
-# What is not a part of what is done: how it is sent, and what is expected of the answer.
+# Inputs that do not change what is done: the manner of sending, and expectations of the answer.
 _BESIDES = {"http:send": frozenset({"headers", "expect_status", "expect_json"})}
 
 
 def likeness(handler: str, values: JsonObject) -> JsonObject:
-    """Reduce a call of this handler to what makes a difference to people."""
+    """Reduce a call of this handler to the parts that make a difference to people."""
     besides = _BESIDES.get(handler, frozenset[str]())
     made = plain({name: value for name, value in values.items() if name not in besides})
     return made if isinstance(made, dict) else {}
 
 
 def plain(value: Json) -> Json:
-    """The value without case, blanks, invisible characters and empty members; a whole number as such."""
+    """The value without case, blanks, invisible characters and empty members; a whole number as an integer."""
     if isinstance(value, str):
         if not value.isascii():  # ASCII has one form, and nothing invisible
             seen = unicodedata.normalize("NFKC", value)
             value = "".join(char for char in seen if unicodedata.category(char) != "Cf")
         return " ".join(value.casefold().split())
-    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_MAX:  # beyond it no integer is kept
+    if isinstance(value, float) and value.is_integer() and abs(value) <= INTEGER_MAX:  # larger integers are not exact
         return int(value)
     if isinstance(value, list):
         return [plain(item) for item in value]

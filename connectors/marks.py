@@ -28,7 +28,7 @@ class Writer(StrEnum):
     ANYONE = "anyone"
 
 
-# The formats that validation asserts; JSON Schema ignores any other.
+# The formats that validation checks; JSON Schema ignores all others.
 FORMATS = (
     *("date", "date-time", "time", "duration", "email", "idn-email", "hostname", "idn-hostname", "ipv4", "ipv6"),
     *("uri", "uri-reference", "uri-template", "iri", "iri-reference", "uuid", "json-pointer", "relative-json-pointer"),
@@ -61,7 +61,7 @@ def _check_records(schema: JsonObject, pointer: Json) -> None:
 
 
 def _check_format(found: Json, *, output: bool) -> None:
-    """Refuse a format that asserts nothing. A value that is no text is a property named ``format``, and passes."""
+    """Refuse a format that is never checked. A value that is no text is a property named ``format``, and passes."""
     if not isinstance(found, str):
         return
     if output:
@@ -127,7 +127,7 @@ def writer_at(schema: JsonObject, pointer: str) -> Writer:
 
 
 def kept_of(output_schema: JsonObject) -> tuple[str, ...]:
-    """The declared fields of a result that not just anyone may write outside, as pointers without list indexes."""
+    """The declared fields of a result that not just anyone can write outside, as pointers without list indexes."""
     return tuple(sorted({*_kept(output_schema, output_schema, "", Writer.ANYONE, 0)}))
 
 

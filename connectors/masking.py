@@ -1,7 +1,8 @@
-"""Secret values of a call: what may be shown of an input, and the search for them in what comes back.
+"""Masks secret values of a call in its input, and finds them in its answer.
 
-Secret is what a declaration marks (``x-secret``), and what a handler knows to be: for ``http:send`` the values of all
-headers that are not known to be harmless, whoever gives them. The latter are shown to nobody.
+Secret are the values that a declaration marks (``x-secret``), and those that a handler knows to be secret: for
+``http:send`` the values of all headers that are not known to be harmless, whoever gives them. The latter are shown to
+nobody.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from core.secret_values import LIKE_REFERENCE
 MASK = "[secret]"
 HEADERS = "headers"
 
-# A shorter value is not searched for: it would be found in words that have nothing to do with it.
+# A shorter value is not searched for: it would match unrelated words.
 _MARKED_MIN, _OTHER_MIN = 4, 8
 _CREDENTIAL = re.compile(r"auth|cookie|key|token|secret|pass|session|credential|signature|jwt", re.IGNORECASE)
 _SCHEME = re.compile(r"(\S+)\s+(.+)", re.DOTALL)
-# A text that was cut may end within a secret. So many characters of its beginning are taken for it.
+# A cut text may end within a secret: this many characters of a secret's beginning count as the secret.
 _BEGINNING_MIN = 8
-# In a longer value, signs are not looked for in every spelling: it would take too long to prepare.
+# In a longer value, signs are not looked for in every spelling: the pattern would take too long to build.
 _ANYHOW_MAX = 1000
 # Shorter bytes are not looked for in other encodings.
 _ENCODED_MIN = 6
 
 
 def credentials_of(operation: Operation) -> tuple[str, ...]:
-    """The inputs that may refer to secrets: their values are lent to the call when it leaves."""
+    """The inputs that may refer to secrets, whose values are filled in when the call is sent."""
     return (HEADERS,) if operation.handler == HTTP else ()
 
 
 def borrowed(operation: Operation, values: JsonObject, written: Callable[[tuple[str | int, ...]], str | None]) -> str:
-    """Say where an input refers to a secret although nobody wrote that into the document; "" if it does nowhere.
+    """Describe where an input refers to a secret without the document's author having written that; "" if nowhere.
 
-    ``written`` gives the text that the document fixes at a place. What a record, a person or a model says borrows none.
+    ``written`` gives the text that the document fixes at a place. Words of a record, a person or a model get no secret.
     """
     for name in credentials_of(operation):
         found = values.get(name)
@@ -92,7 +93,7 @@ class Secrets(Struct, frozen=True, dict=True):
 
     @classmethod
     def of(cls, operation: Operation, values: JsonObject) -> Secrets:
-        """Those of a call of this operation."""
+        """The secrets of a call of this operation."""
         found = [*_of_headers(values.get(HEADERS))] if operation.handler == HTTP else []
         for leaf in leaves(operation.input_schema, values) if operation.has_secrets else ():
             if leaf.secret and not (operation.handler == HTTP and leaf.path.startswith(f"/{HEADERS}")):
@@ -101,15 +102,15 @@ class Secrets(Struct, frozen=True, dict=True):
 
     @classmethod
     def of_headers(cls, headers: Json) -> Secrets:
-        """Those of a request's headers."""
+        """The secrets of a request's headers."""
         return cls(tuple(sorted({one for one in _of_headers(headers) if len(one) >= _MARKED_MIN})))
 
     def text(self, text: str) -> str:
-        """The text with a mask in place of each secret, in any of its forms, also of one that was cut at its end."""
+        """The text with a mask in place of each secret, in any form, even of a secret cut off at the text's end."""
         if not self.values:
             return text
         made = self._pattern.sub(MASK, text)
-        return next((made[:at] + MASK for form in self._forms if (at := _begun(form, made)) >= 0), made)
+        return next((made[:at] + MASK for form in self._forms if (at := _cut_off_at(form, made)) >= 0), made)
 
     def json(self, value: Json) -> Json:
         """The value with a mask in place of each secret, in texts and in names, at any depth."""
@@ -130,7 +131,7 @@ class Secrets(Struct, frozen=True, dict=True):
         return made
 
     def outcome(self, outcome: Outcome) -> Outcome:
-        """The outcome of a call without its secrets. What is no outcome is left to whoever reads it."""
+        """The outcome of a call without its secrets. A value that is no outcome is returned as it is."""
         match outcome:
             case Done() if self.values:
                 return self.done(outcome)
@@ -162,7 +163,7 @@ class Secrets(Struct, frozen=True, dict=True):
 
     @cached_property
     def _forms(self) -> tuple[str, ...]:
-        """Every form in which a value may come back, the longest first."""
+        """Every form in which a value may occur in an answer, the longest first."""
         every = {form for value in self.values for form in _forms(value)}
         return tuple(sorted(every, key=lambda one: (-len(one), one)))
 
@@ -175,8 +176,8 @@ class Secrets(Struct, frozen=True, dict=True):
 NO_SECRETS = Secrets()
 
 
-def _begun(form: str, text: str) -> int:
-    """The place where, at its end, the text begins with the secret and breaks off; -1 if it does not."""
+def _cut_off_at(form: str, text: str) -> int:
+    """The place from which the text's end is the beginning of a secret's form; -1 if there is none."""
     first, at = form[:_BEGINNING_MIN], max(len(text) - len(form) + 1, 0)
     while (at := text.find(first, at)) >= 0:
         if form.startswith(text[at:]):
@@ -186,15 +187,15 @@ def _begun(form: str, text: str) -> int:
 
 
 def _anycase(form: str) -> str:
-    """The pattern of a form; hexadecimal digits of percent-encoding in upper or lower case."""
+    """The pattern of a form, with hexadecimal digits of percent-encoding in upper or lower case."""
     pieces = re.split(r"(%[0-9A-F]{2})", form)
     return "".join(f"(?i:{piece})" if at % 2 else re.escape(piece) for at, piece in enumerate(pieces))
 
 
 def _anyhow(value: str) -> str:
-    """The pattern of a value whose signs may each be escaped as JSON, scripts, HTML or URLs do, also more than once.
+    """The pattern of a value, each sign of which may be escaped as in JSON, scripts, HTML or URLs, even repeatedly.
 
-    Letters and digits stand for themselves: hardly anything escapes them.
+    Letters and digits are matched as they are: hardly any format escapes them.
     """
     return "".join(char if char.isalnum() and char.isascii() else _sign(char) for char in value)
 
@@ -252,7 +253,7 @@ def _basic(encoded: str) -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """A value as it is, in JSON, HTML and URLs, in hexadecimal, and in base64 wherever in a longer text it stood."""
+    """The forms of a value: plain, in JSON, HTML and URLs, hexadecimal, and base64 at any offset of a longer text."""
     data = value.encode("utf-8", "surrogatepass")
     every = "".join(f"%{byte:02X}" for byte in data)
     yield from (value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], html.escape(value))
@@ -263,6 +264,6 @@ def _forms(value: str) -> Iterator[str]:
     yield from (every, data.hex(), data.hex().upper())
     for before in range(3):
         whole = base64.b64encode(b"\0" * before + data).decode("ascii").rstrip("=")
-        # The first characters hold bits of what stood before, the last one of what came after.
+        # The first characters hold bits of the text before the value, the last one holds bits of the text after it.
         inner = whole[(0, 2, 3)[before] : len(whole) - (1 if (before + len(data)) % 3 else 0)]
         yield from (inner, inner.replace("+", "-").replace("/", "_"))

@@ -1,7 +1,7 @@
-"""Finds names that a schema does not have: members of outputs and of triggers that an expression misspells.
+"""Finds names in expressions that a schema lacks, such as misspelled members of outputs and triggers.
 
-A schema that lists properties lists all of them, unless it says ``additionalProperties`` or ``patternProperties``. What
-it says nothing about may hold anything.
+A schema that lists properties lists all of them, unless it has ``additionalProperties`` or ``patternProperties``. A
+value without a schema may hold anything.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONDITIONAL = ("then", "else")
 
 
 class Misnamed(Struct, frozen=True):
-    """A member that there is not: what is named, and the remedy."""
+    """A member that does not exist: its name, and the remedy."""
 
     place: str
     remedy: str
@@ -47,7 +47,7 @@ def misnamed(schema: Json, variable: str, members: Sequence[str]) -> Misnamed | 
 
 
 def within(schema: Json, members: Sequence[str]) -> dict[str, Any]:
-    """The schema of what these members lead to; an empty one if it is not known."""
+    """The schema of the value at these members; an empty one if it is not known."""
     root, here = schema if isinstance(schema, dict) else {}, [schema]
     for member in members:
         parts = [part for one in here for part in _parts(one, root)]
@@ -60,7 +60,7 @@ def within(schema: Json, members: Sequence[str]) -> dict[str, Any]:
 
 
 def _closed(parts: list[dict[str, Any]]) -> dict[str, list[Json]] | None:
-    """The properties by their names; None if there may be others."""
+    """The properties by name; None if there may be others."""
     known: dict[str, list[Json]] = {}
     for part in parts:
         if part.get("additionalProperties") or "patternProperties" in part:

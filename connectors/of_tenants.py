@@ -1,4 +1,4 @@
-"""The port by which workers ask for connectors: by tenant, and in no other way."""
+"""The port by which workers get connectors: always for one tenant."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.db import Connection
 
 
 class TenantConnectors(Protocol):
-    """The connectors of every tenant. There is none without the name of its tenant (promise 8)."""
+    """The connectors of every tenant. A connector is available only with its tenant's name (promise 8)."""
 
     async def of(self, connection: Connection, tenant: str, stop: int) -> Connectors:
-        """Those of this tenant, by its settings of that stop number or of a later one."""
+        """The connectors of this tenant by its settings, which are as new as the stop number or newer."""

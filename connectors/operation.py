@@ -1,4 +1,4 @@
-"""Declarations of operations: the things that a connector can do, with all facts that governance needs.
+"""Declarations of operations: what a connector can do, with all facts that governance needs.
 
 A declaration is authored in YAML, validated here, and frozen; each step of a run stores its ``digest`` when the
 run is created.
@@ -29,7 +29,7 @@ from core.action import Risk, SideEffects
 from core.canonical import Json, JsonObject, canonical_bytes, digest
 from core.errors import InputError, path_text
 
-# ``{fields.priority}``, or ``{facts.number|sys_id}`` for the first that has a value.
+# A placeholder: ``{fields.priority}``, or ``{facts.number|sys_id}`` for the first path that has a value.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.]*(?:\|[A-Za-z_][\w.]*)*)\}")
 Paths: TypeAlias = tuple[tuple[str, ...], ...]
 
@@ -54,14 +54,14 @@ def _placeholders(text: str) -> list[tuple[str, ...]]:
 
 
 class Kind(StrEnum):
-    """The kind of operation: SYNC answers within its call, DURABLE parks the run until something outside ends."""
+    """The kind of operation: SYNC answers within its call, DURABLE parks the run until an outside process ends."""
 
     SYNC = "sync"
     DURABLE = "durable"
 
 
 class InDoubtRule(StrEnum):
-    """The way to resolve doubt after a crash or timeout between intent and outcome."""
+    """The way to resolve a doubt after a crash or timeout between intent and outcome."""
 
     IDEMPOTENT = "idempotent"
     PROBE = "probe"
@@ -70,7 +70,7 @@ class InDoubtRule(StrEnum):
 
 # The connector of tools that an agent carries out itself.
 AGENT = "agent"
-# The connectors that only compute and call nothing outside.
+# The connectors that only compute, without a call to an outside system.
 INSIDE = frozenset({"transform"})
 
 
@@ -78,10 +78,10 @@ class Operation(Part):
     """One operation, as declared. Its handler (``servicenow:update``) starts with the connector.
 
     Its name does too, unless ``connector`` is declared. ``params`` are fixed inputs that no workflow can change.
-    ``written_by`` are the places in its output that name who wrote it last (``/rows/*/changed_by``). ``subject`` is the
-    input that names whom the action is about (``{user}``): who that is does not decide on it (promise 12). ``tool`` is
-    what the server of a tool said of it when it was imported (``connectors.frozen``). ``agent_tool`` is the name by
-    which an agent calls it, if the agent carries it out itself and calls it otherwise.
+    ``written_by`` are the places in its output that name the last writers (``/rows/*/changed_by``). ``subject`` is the
+    input that names the person whom the action is about (``{user}``): that person does not decide on it (promise 12).
+    ``tool`` is the description that a tool's server gave when the tool was imported (``connectors.frozen``).
+    ``agent_tool`` is the name by which an agent calls it, if the agent carries it out itself under another name.
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset(
@@ -116,7 +116,7 @@ class Operation(Part):
 
     @cached_property
     def by_agent(self) -> bool:
-        """True if the agent that asks for it carries it out itself, and nothing is called from here."""
+        """True if the agent that asks for it carries it out itself, so that no connector is called."""
         return self.connector == AGENT
 
     @cached_property
@@ -136,7 +136,7 @@ class Operation(Part):
 
     @cached_property
     def removes(self) -> bool:
-        """True if a call removes a whole record, so that every field of it is one that changes."""
+        """True if a call removes a whole record, so that every field of the record changes."""
         return self.diff is not None and self.diff.fields == "record"
 
     @cached_property
@@ -146,7 +146,7 @@ class Operation(Part):
 
     @cached_property
     def takes_secrets(self) -> bool:
-        """True if an input may hold a secret: one that is marked as such, or a header of an HTTP request."""
+        """True if an input may hold a secret: it is marked as secret, or is a header of an HTTP request."""
         return self.has_secrets or self.handler == HTTP
 
     @cached_property
@@ -190,7 +190,7 @@ class Operation(Part):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        facts = self.spoken(serialize(self))
+        facts = self.declared_facts(serialize(self))
         owner = facts.pop("owner", None)
         return facts if owner is None else {**facts, "connector": owner}
 

@@ -19,7 +19,7 @@ from core.durations import Duration
 
 NAME_PATTERN = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,4}$"
 
-JsonDocument: TypeAlias = dict[str, Any]  # pydantic cannot read the recursive alias of core.canonical
+JsonDocument: TypeAlias = dict[str, Any]  # because pydantic cannot read the recursive alias of core.canonical
 
 
 class KeyScope(StrEnum):
@@ -32,11 +32,11 @@ class KeyScope(StrEnum):
 
 class Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-    # Keys that were added later. Serialization leaves out undeclared ones, so older declarations keep their digests.
+    # Keys of later releases. Serialization leaves them out if undeclared, so older declarations keep their digests.
     LATER: ClassVar[frozenset[str]] = frozenset()
 
-    def spoken(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """The keys that are written: those of ``LATER`` only if they have a value."""
+    def declared_facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """The facts to serialize: keys in ``LATER`` only if they have a value."""
         return {name: value for name, value in facts.items() if name not in self.LATER or value not in (None, {})}
 
 
@@ -53,7 +53,7 @@ class Idempotency(Part):
 class Reverse(Part):
     """The operation that undoes this one, and its input. A value that is one whole placeholder keeps its type.
 
-    Placeholders name input fields, or ``before``, the restorable values that were read before the write.
+    Placeholders name input fields, or ``before``, which is the restorable values that were read before the write.
     """
 
     operation: str = Field(pattern=NAME_PATTERN)
@@ -63,9 +63,9 @@ class Reverse(Part):
 class Diff(Part):
     """The fields to read before the write, so that people see before → after and the write can be undone.
 
-    ``written`` reads the fields that the call writes, ``record`` all of a record that the call removes. ``appended``
-    fields are append-only (ServiceNow journals), so they have no value before; ``harmless`` ones of these need no undo,
-    such as internal notes.
+    ``written`` reads the fields that the call writes, ``record`` reads the whole record that the call removes.
+    ``appended`` fields are append-only (ServiceNow journals), so they have no value before; those that are also
+    ``harmless``, such as internal notes, need no undo.
     """
 
     fields: Literal["written", "record"] | tuple[str, ...] = "written"
@@ -100,7 +100,7 @@ class Timeouts(Part):
 
     @model_serializer(mode="wrap")
     def _as_declared(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        facts = self.spoken(serialize(self))
+        facts = self.declared_facts(serialize(self))
         return facts if self.park is None else {name: value for name, value in facts.items() if name != "complete"}
 
     @model_validator(mode="after")
@@ -113,7 +113,7 @@ class Timeouts(Part):
 
 
 class TimedOut(Part):
-    """The default for a wait that times out, if the step declares none: this group is asked whether to go on."""
+    """The default for a wait that times out, if the step declares nothing: this group is asked whether to go on."""
 
     escalate: str = Field(min_length=1, max_length=100)
     expires: Duration | None = None

@@ -24,12 +24,12 @@ from core.errors import ConfigurationError, ConsistencyError
 from core.identity import UNKNOWN
 
 PROBE_AGAIN_SECONDS = 15.0
-# The writers of an output if the outside system does not tell who wrote what it holds.
+# The writers of an output if the outside system does not tell who wrote the values in it.
 SOMEBODY = (UNKNOWN,)
-# The member of what is read of records with the marks of those who shaped them. The step's output does not have it.
+# The member with the marks of those who shaped the records that were read. It is removed from the step's output.
 SHAPED = "$shaped"
 _MARGIN_SECONDS = 1.0
-# The code of a refusal because the connector is not configured.
+# The error code if the connector is not configured.
 NOT_CONFIGURED = "not_configured"
 
 # The setting that provides each connector.
@@ -45,12 +45,12 @@ SETTINGS: Mapping[str, str] = {
 
 
 class Before(Struct, frozen=True):
-    """The target as read before the write: the values that the diff needs, and the target's version.
+    """The target as it was read before the write: the values that the diff needs, and the target's version.
 
     ``facts`` are other facts that a later probe needs, to tell *applied* from *not applied* (such as the last editor).
-    ``labels`` are the target's words for fields and values, for people alone: they are not kept, and bind nothing.
-    ``writers`` are the people who last wrote the record, as principals: whoever names an approver by a field of it does
-    not decide.
+    ``labels`` are the target's names for fields and values, only for people to read: they are not kept, and no approval
+    binds them. ``writers`` are the people who last wrote the record, as principals: if a field of it names an approver,
+    its writers do not decide.
     """
 
     values: JsonObject
@@ -74,12 +74,11 @@ class Before(Struct, frozen=True):
 class Call(Struct, frozen=True):
     """One call of one operation.
 
-     ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
-     ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
-     ``correlation_key`` is set for a durable operation: its completion is signaled to that key, the same for each
-     attempt, so two starts with it are one process. ``tenant`` is the tenant whose records are read.
-     ``declared`` is the operation as it was frozen with the run: a connector acts by it, and by no file of its process
-    .
+    ``idempotency_key`` is the same for every attempt at the same action. ``timeout_seconds`` bounds the whole call.
+    ``before`` is the result of ``read_before`` for the approved action, None for operations without a pre-read.
+    ``correlation_key`` is set for a durable operation: its completion is signaled to that key, which is the same for
+    each attempt, so two starts with it are one process. ``tenant`` is the tenant whose records are read. ``declared``
+    is the operation as it was frozen with the run: a connector acts by it, never by a file of its own process.
     """
 
     operation: str
@@ -93,13 +92,13 @@ class Call(Struct, frozen=True):
 
     @property
     def declaration(self) -> Operation:
-        """The declaration to act by. ``ConsistencyError`` if the call came without one: then nothing is sent."""
+        """The declaration by which to act. ``ConsistencyError`` if the call has none: then nothing is sent."""
         if self.declared is None:
             raise ConsistencyError(f"The call of {self.operation} came without the run's declaration.")
         return self.declared
 
 
-# The secrets that a call was given, each as ``name@version``. An outcome holds it, and never a value.
+# The secrets that a call used, each as ``name@version``. An outcome holds these names, and never a value.
 Lent: TypeAlias = tuple[str, ...]
 
 
@@ -117,10 +116,10 @@ class Done(Struct, frozen=True):
     """The effect happened (or the operation has none), with its result.
 
     ``external_id`` is the target system's own id of the effect, if it has one. ``after`` holds the changed fields as
-    the target reports them afterwards, if it does. ``altered`` holds each field that reads back otherwise than it was
-    asked for, with ``asked`` and ``found``: the effect happened, and the step fails.
-    the target reports them afterwards, if it does. ``writers`` are the people who last wrote what the output holds, as
-    principals: ``SOMEBODY`` if the system does not tell, () if nobody outside can have written any of it.
+    the target reports them afterwards, if it does. ``altered`` holds each field that reads back with another value than
+    was asked for, as ``asked`` and ``found``: the effect happened, and the step fails. ``writers`` are the people who
+    last wrote the values in the output, as principals: ``SOMEBODY`` if the system does not tell, () if nobody outside
+    can have written any of them.
     """
 
     output: JsonObject
@@ -133,10 +132,10 @@ class Done(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """The target refused: no effect, and a retry will not help (invalid, no right, gone). ``usage``: a model's.
+    """The target refused: no effect, and a retry will not help (invalid, forbidden, gone). ``usage``: a model's.
 
-    ``sent``: it was called, and says that it failed. It may have had an effect all the same, and nobody is told that it
-    had none. ``void``: what would be called is not what was approved. After either, the approval is used up.
+    ``sent``: the target was called, and reports a failure; it may have had an effect all the same, so nobody is told
+    that there was none. ``void``: the call differs from the approved one. Either uses the approval up.
     """
 
     code: str
@@ -245,7 +244,7 @@ class NothingBefore:
 
     @property
     def target(self) -> str:
-        """No fixed system: an action may name one itself."""
+        """An empty name: there is no fixed system, but an action may name one."""
         return ""
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
@@ -306,18 +305,18 @@ class Declared(Protocol):
 
 
 class Pace(NamedTuple):
-    """The rate of a target: at most so many ``calls`` in any minute, whoever of the tenant makes them."""
+    """The rate of a target: the most ``calls`` in any minute by all of the tenant's workers together."""
 
     target: str
     calls: int
 
 
 class Connectors(dict[str, Connector]):
-    """The connectors of one tenant by name. ``app`` makes it of the tenant's settings; nothing changes it afterwards.
+    """The connectors of one tenant by name. ``app`` builds it from the tenant's settings; it never changes.
 
     An unknown name raises ``ConfigurationError``, which names the setting that would provide the connector. ``owner``
-    is the tenant if that has settings of its own; "" for the settings of the installation. ``rates`` are the calls in a
-    minute that a target takes, by the name of its connector, or by a host.
+    is the tenant if it has settings of its own; "" for the settings of the installation. ``rates`` are the most calls
+    in a minute for a target, by the name of its connector, or by a host.
     """
 
     def __init__(
@@ -349,7 +348,7 @@ class Connectors(dict[str, Connector]):
         return ConfigurationError(f"the connector {name!r} is not configured.", remedy=remedy)
 
     def ready(self, name: str, operation: str, inputs: JsonObject) -> Refused | None:
-        """The refusal of a call by the settings alone, so that people are not asked about a call that must fail."""
+        """The refusal of a call that the settings rule out, so that people are not asked about one that must fail."""
         connector = self.get(name)
         if connector is None:
             return Refused(NOT_CONFIGURED, str(self.missing(name)))
@@ -376,11 +375,11 @@ class Connectors(dict[str, Connector]):
 
 
 def _places(text: object) -> tuple[str, ...]:
-    """The host of a URL with its port, and alone, as they are called: other spellings of a name have the same rate."""
+    """The host of a URL with its port, and alone, in canonical form: so all spellings of a host share one rate."""
     try:
         url = urlsplit(str(text))
         host, port = (url.hostname or "").lower(), url.port or (80 if url.scheme == "http" else 443)
         host = host if host.isascii() else idna.encode(host).decode("ascii")
-    except ValueError:  # it is not called
+    except ValueError:  # it is never called
         return ()
     return f"{host}:{port}", host

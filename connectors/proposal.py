@@ -22,23 +22,23 @@ from core.identity import named_in
 
 SUMMARY_LENGTH_MAX = 300
 MISSING = "?"
-# In a stored action: the key of the system that it is sent to, if it is known.
+# The key, in a stored action, of the system to which it is sent, if that is known.
 SYSTEM = "system"
-# The fact about a record that it was not there before it was to be removed.
+# The fact that a record to be removed was already missing at the pre-read.
 GONE = "gone"
-# The words of a text that come from the target.
+# The first parts of placeholders whose values come from the target.
 _TARGET = ("before", "facts")
-# The facts of a record that the output of a write tells.
+# The facts about a record that a write's output contains.
 _OF_OUTPUT = ("sys_id", "number", "sys_mod_count")
 
 
 def build_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
     """The action of calling ``operation`` with this input; ``InputError`` names the JSON path of a wrong input.
 
-    Its input is the canonical form of this one, and has to fit the declaration as it was given and as it is sent.
-    ``before`` is the pre-read of operations that declare ``diff``; without it a write counts as not reversible. A field
-    that was not read before cannot be restored, so ``reverse`` leaves it out. ``reversible`` is True if every written
-    field can be restored or is harmless.
+    The action's input is the canonical form of ``values``; both forms must fit the declaration. ``before`` is the
+    pre-read of operations that declare ``diff``; without it a write counts as not reversible. A field that was not read
+    before cannot be restored, so ``reverse`` leaves it out. ``reversible`` is True if every written field can be
+    restored or is harmless.
     """
     _check(operation, values)
     made = canonical(operation.handler, {**values, **operation.params})
@@ -60,9 +60,9 @@ def _check(operation: Operation, values: JsonObject) -> None:
 
 
 def kept_action(operation: Operation, values: JsonObject, before: Before | None = None) -> Action:
-    """The action with just this whole input, ``params`` included. It is not checked: it was when it was proposed.
+    """The action with exactly this whole input, including ``params``. It is not checked again: it was when proposed.
 
-    What is secret in the input is masked in the target and in the summary.
+    Secret values of the input are masked in the target and in the summary.
     """
     fields = writes_of(operation, values)
     if operation.removes and before is not None:
@@ -107,33 +107,33 @@ def kept_action(operation: Operation, values: JsonObject, before: Before | None 
 
 
 def _subjects(operation: Operation, values: JsonObject) -> tuple[str, ...]:
-    """The people whom the action is about. A placeholder without a value stands for somebody unknown."""
+    """The people whom the action is about. A placeholder without a value means somebody unknown."""
     parts = text_parts(operation.subject)
     lacks = any(_first(part, values) is None for part in parts if not isinstance(part, str))
     return named_in(None if lacks else fill(operation.subject, values))
 
 
 def _shown(operation: Operation, words: JsonObject) -> JsonObject:
-    """The values that the texts of an operation show of its target besides the fields that are written, by path."""
+    """The values of the target that an operation's texts show besides the written fields, by path."""
     found: JsonObject = {}
     for paths in _of_target(operation.summary, operation.title or "", operation.link or ""):
         for path in paths:
             value = _first((path,), words)
             if value is not None:
                 found |= {".".join(path): value} if path[0] in _TARGET else {}
-                break  # the text shows the first that has a value
+                break  # the text shows the first path that has a value
     return found
 
 
 @cache
 def _of_target(*texts: str) -> tuple[Paths, ...]:
-    """The placeholders in declared texts that may show something of the target."""
+    """The placeholders in declared texts that may show values of the target."""
     parts = (part for text in texts for part in text_parts(text) if not isinstance(part, str))
     return tuple(paths for paths in parts if any(path[0] in _TARGET for path in paths))
 
 
 def _unreadable(operation: Operation, values: JsonObject, before: Before) -> tuple[str, ...]:
-    """The fields that were asked for before the write and are not in what the target showed."""
+    """The fields that the pre-read asked for and the target did not show."""
     return tuple(name for name in diff_fields(operation, values) if name not in before.values)
 
 
@@ -144,23 +144,23 @@ def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None
 
 
 def _fixed(operation: Operation, kept: JsonObject) -> JsonObject:
-    """The declaration's ``params`` as they were kept, or else, if they are others by now, in their canonical form."""
+    """The declaration's ``params`` as they were kept; if they have changed, the present ones in canonical form."""
     try:
         made = canonical(operation.handler, operation.params)
         same = made == canonical(operation.handler, {name: kept.get(name) for name in made})
     except InputError:
-        return operation.params  # a declaration of an earlier release: its action was proposed with just these
+        return operation.params  # a declaration of an earlier release: its action was proposed with exactly these
     return {name: kept[name] for name in made} if same else made
 
 
 def given_action(operation: Operation, values: JsonObject) -> Action:
-    """The action as its input was given, before it is made canonical. It is looked at, and never sent."""
+    """The action with its input as it was given, before it is made canonical. It is only compared, and never sent."""
     _check(operation, values)
     return kept_action(operation, {**values, **operation.params})
 
 
 def masked(operation: Operation, action: Action) -> Action:
-    """The action as people see it: without the values that its handler knows to be secret. It is never sent."""
+    """The action for people to see: without the values that its handler knows to be secret. It is never sent."""
     facts = shown(operation, action.input)
     if facts is action.input:
         return action
@@ -168,10 +168,10 @@ def masked(operation: Operation, action: Action) -> Action:
 
 
 def action_digest(action: Action, asked: Json = None, read: Iterable[str] = ()) -> str:
-    """SHA-256 over operation, input, system, target, who shaped it, the approval's terms, and what was seen.
+    """SHA-256 over operation, input, system, target, those who shaped it, the approval's terms, and the values seen.
 
-    Approvals bind to it (promise 3). Seen of the target is what the card shows, and the fields that rules ``read``: not
-    its version, so that a note of somebody else voids nothing.
+    Approvals bind to it (promise 3). The values seen are those of the target that the card shows, and the fields that
+    rules ``read``. The target's version is left out, so that another person's note voids nothing.
     """
     if action.before is None:
         return versioned_digest(action, asked)
@@ -180,7 +180,7 @@ def action_digest(action: Action, asked: Json = None, read: Iterable[str] = ()) 
 
 
 def versioned_digest(action: Action, asked: Json = None) -> str:
-    """The digest that approvals of earlier releases bind to: with all that was read, and the target's version."""
+    """The digest to which approvals of earlier releases bind: with all values read, and the target's version."""
     return digest({**_judged(action, asked), "before": action.before, "target_version": action.target_version})
 
 
@@ -192,12 +192,12 @@ def _judged(action: Action, asked: Json) -> JsonObject:
 
 
 def unchanged(operation: Operation, action: Action, before: Before | None) -> JsonObject | None:
-    """The output of a write whose target holds every value already; None if it would change something.
+    """The output for a write whose target has every value already; None if the write would change something.
 
-    A record that is gone is removed already.
+    A missing record counts as removed already.
 
-    Only a handler that sets just the fields of ``writes`` is known to change nothing else. What is appended, and what
-    cannot be read, would change.
+    Only a handler that sets nothing but the fields of ``writes`` is known to change nothing else. An appended or
+    unreadable field always counts as a change.
     """
     if operation.removes and before is not None and before.facts.get(GONE) is True:
         return {"sys_id": action.input["sys_id"], "deleted": False}
@@ -218,7 +218,7 @@ def _equal(one: Json, other: Json) -> bool:
 
 
 def action_json(action: Action, before: Before | None) -> JsonObject:
-    """An action in its stored form, from which exactly the same action can be performed or probed later."""
+    """The stored form of an action, from which exactly the same action can be performed or probed later."""
     read: Json = None if before is None else before.kept()
     told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
     return {**told, SYSTEM: action.system} if action.system else told
@@ -250,7 +250,7 @@ def idempotency_key(
 
 
 def same_call(operation: Operation, kept: JsonObject, target: str, action: Action) -> bool:
-    """True if an input that was kept with this target is that of the action, also if an earlier release kept it raw."""
+    """True if an input kept with this target is that of the action, even if an earlier release kept it uncanonical."""
     try:
         made = canonical(operation.handler, kept)
     except InputError:
@@ -259,7 +259,7 @@ def same_call(operation: Operation, kept: JsonObject, target: str, action: Actio
 
 
 def as_given(operation: Operation, values: JsonObject, action: Action) -> Action:
-    """The action as release 0.2.0 proposed it, from its input as it was given: only its key is asked for."""
+    """The action as release 0.2.0 proposed it, from its input as it was given, to compute its key only."""
     given = {**values, **operation.params}
     return action if given == action.input else replace(action, input=given, target=render(operation.target, given))
 
@@ -301,7 +301,7 @@ def render(text: str, values: JsonObject) -> str:
 
 
 def fill(template: Json, values: JsonObject) -> Json:
-    """A structure with its placeholders filled; a text that is one placeholder becomes the value itself."""
+    """A structure with filled placeholders; a text that is just one placeholder becomes the value itself."""
     if isinstance(template, dict):
         return {key: fill(item, values) for key, item in template.items()}
     if isinstance(template, list):

@@ -1,7 +1,8 @@
-"""Compares what a target holds after a write with what was asked of it: a target's yes is not believed (promise 3).
+"""Compares a target's values after a write with the requested ones: its success alone is not believed (promise 3).
 
-A field that the target does not show is not readable: nobody knows what it holds, so it counts neither as written nor
-as altered. What a system rewrites without changing the meaning (spaces, the form of a number or a time) is no change.
+A field that the target does not show is unreadable: nobody knows its value, so it counts neither as written nor as
+altered. A value that a system rewrites without changing its meaning (spaces, the form of a number or a time) is not
+altered.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ _EMOJI = re.compile(r":[a-z0-9_+'-]+:|[\u200d\ufe0f\u2190-\u2bff\u3030\u303d\u32
 
 
 class Readback(Struct, frozen=True):
-    """The difference between asked and found: ``altered`` by field, and the fields that cannot be read back."""
+    """The difference between requested and found values: ``altered`` by field, and the unreadable fields."""
 
     altered: JsonObject = field(default_factory=dict)
     unreadable: tuple[str, ...] = ()
 
     def to_json(self) -> JsonObject:
-        """The names, as outputs give them; ``unreadable`` only if there are some."""
+        """The field names as outputs have them; ``unreadable`` only if there are some."""
         names: JsonObject = {"altered": [*self.altered]}
         return names | {"unreadable": [*self.unreadable]} if self.unreadable else names
 
 
 def compare(asked: JsonObject, found: JsonObject, same: Same | None = None) -> Readback:
-    """Compare field by field. ``same`` says if a found value means what was asked; equal JSON, if it is not given."""
+    """Compare field by field. ``same`` tells if a found value means the requested one; without it, equal JSON does."""
     means = same or (lambda one, other: type(one) is type(other) and one == other)
     altered: JsonObject = {}
     for name, value in asked.items():
@@ -53,7 +54,7 @@ def compare(asked: JsonObject, found: JsonObject, same: Same | None = None) -> R
 
 
 def shown(value: Json) -> Json:
-    """A value in a form that can be kept: itself if it is a short scalar, otherwise the beginning of its text."""
+    """A value in a form that can be kept: a short scalar as it is, otherwise the beginning of its text."""
     if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
         return value
     try:
@@ -64,7 +65,7 @@ def shown(value: Json) -> Json:
 
 
 def same_text(asked: Json, found: Json) -> bool:
-    """True if a system of texts holds what was asked, however it writes spaces, numbers, flags, times and lists."""
+    """True if a system of texts has the requested value, however it writes spaces, numbers, flags, times and lists."""
     one, other = _text(asked), _text(found)
     if one == other or (isinstance(asked, bool) and _FLAGS.get(other.lower()) is asked):
         return True
@@ -79,14 +80,14 @@ def same_text(asked: Json, found: Json) -> bool:
 
 
 def same_json(asked: Json, found: Json) -> bool:
-    """True if the JSON of an answer holds what was asked; a scalar may be written as a text."""
+    """True if an answer's JSON has the requested value; a scalar may be written as a text."""
     if isinstance(asked, dict | list) or isinstance(found, dict | list):
         return type(asked) is type(found) and asked == found
     return same_text(asked, found) and (asked is None) == (found is None)
 
 
 def same_message(asked: Json, found: Json) -> bool:
-    """True if a message says what was asked, after Slack has escaped it, made links of it and named its emoji."""
+    """True if a message is the requested one, after Slack has escaped it, added links and named its emoji."""
     return _words(asked) == _words(found)
 
 
@@ -123,7 +124,7 @@ def _words(value: Json) -> str:
 
 
 def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It was done, but altered") -> str:
-    """The difference in words: what was asked, what was found. The values of ``hidden`` fields are not told."""
+    """The difference in words: the requested and the found values. The values of ``hidden`` fields are left out."""
     secret, differing = frozenset(hidden), []
     for name, each in altered.items():
         both: Any = each

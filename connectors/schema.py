@@ -14,17 +14,17 @@ from core.escaping import Language
 
 EVIDENCE_TREATMENTS = ("value", "digest", "omit")
 
-# Keywords under which a mark would apply to some values only. We do not look there, so a mark there is refused.
+# Keywords under which a mark would apply to some values only. Marks are not read there, so one there is refused.
 CONDITIONAL = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "patternProperties", "dependentSchemas", "prefixItems"}
 )
 
-# A schema may have so many parts once its references are followed: each may apply to the same value.
+# The most parts of a schema after its references are followed: each part may apply to the same value.
 PARTS_MAX = most("schema_parts")
 REFERENCES_MAX = 100
-# Other ways to name a schema, or to refer to one. Nothing of ours follows them.
+# Other keywords that name or refer to schemas; they are not supported.
 _OTHER_NAMES = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
-# Their schemas apply to the same value as the schema around them, so a reference back in one of them doubles the work.
+# Keywords whose schemas apply to the same value as the schema around them: a reference back in one doubles the work.
 _SAME_VALUE = frozenset(
     {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "patternProperties"}
 )
@@ -83,7 +83,7 @@ def _sentence(fault: ValidationError) -> str:
 
 
 def check_references(schema: Mapping[str, Any]) -> None:
-    """Refuse a schema whose references make it too large, or lead back to where they apply to the same value again."""
+    """Refuse a schema whose references make it too large, or lead back to a schema for the same value."""
     if _Expansion(schema).parts(dict(schema), same_value=False) > PARTS_MAX:
         raise ValueError(f"has more than {PARTS_MAX} parts once its references are followed")
 

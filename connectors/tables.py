@@ -20,7 +20,7 @@ HANDLERS = (SELECT, INSERT, UPDATE, DELETE)
 FIELDS, LIMIT = "fields", "limit"
 ROWS_MAX = 1000
 
-# An identifier as in the catalogue, where it is looked up. Statements quote it.
+# An identifier as the database's catalogue has it. Statements quote it.
 Identifier = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00-\x1f\"]+$")]
 TableName = Annotated[str, Field(pattern=r"^[^.\x00-\x1f\"]{1,63}\.[^.\x00-\x1f\"]{1,63}$")]
 
@@ -42,7 +42,7 @@ class TableParams(BaseModel):
 
 
 def params_of(values: Mapping[str, Any]) -> TableParams:
-    """The params in the input of a call, which includes them."""
+    """Read the params from the input of a call, which contains them."""
     given = {name: values[name] for name in TableParams.model_fields if name in values}
     return TableParams.model_validate_json(orjson.dumps(given), strict=True)
 

@@ -1,7 +1,7 @@
-"""The texts that a declaration shows to people: placeholders that something can fill, and titles that are questions.
+"""Builds and checks the texts that a declaration shows to people: titles, summaries, links and their placeholders.
 
-A title holds its author's words, and values. A value that is one plain word stands as it is, such as a number of a
-record. Any other stands in “quotation marks”, so that nobody takes words from outside for the author's.
+A title holds its author's words, and values. A value that is one plain word, such as a record's number, is shown as it
+is. Any other is shown in “quotation marks”, so that nobody takes words from outside for the author's.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from core.action import Action
 from core.canonical import JsonObject
 from core.legible import isolated, visible
 
-# Slack takes a heading of 150 characters.
+# Slack accepts headings of at most 150 characters.
 HEADING_LENGTH_MAX = 150
 _WORD = re.compile(r"[A-Za-z0-9][\w.@/:+-]{0,39}", re.ASCII)
 _LINK = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9_.~!$()*+,;=:@/?%&-]*")
 
 
 def question_of(operation: Operation, action: Action, title: str = "") -> str:
-    """The question of a card: the step's ``title``, the operation's, or its summary. "" if it would be too long."""
+    """The question on a card: the step's ``title``, the operation's, or the summary; "" if it would be too long."""
     text = title or operation.title or operation.summary
     values = _values(operation, action)
-    made = "".join(part if isinstance(part, str) else _told(render_one(part, values)) for part in text_parts(text))
+    made = "".join(part if isinstance(part, str) else _quoted(render_one(part, values)) for part in text_parts(text))
     made = made if made.endswith("?") else f"{made.rstrip('.')}?"
     return made if len(made) <= HEADING_LENGTH_MAX else ""
 
 
 def link_of(operation: Operation, action: Action) -> str:
-    """The address of the record in its system, for people to look at; "" if none is declared or it is no plain one."""
+    """The address of the record in its system, for people to open; "" if none is declared, or if it is not plain."""
     if not operation.link:
         return ""
     values = {**_values(operation, action), "system": action.system.partition(" ")[0].rstrip("/")}
@@ -45,13 +45,13 @@ def render_one(paths: tuple[tuple[str, ...], ...], values: JsonObject) -> str:
     return render("{" + "|".join(".".join(path) for path in paths) + "}", values)
 
 
-def _told(value: str) -> str:
+def _quoted(value: str) -> str:
     if _WORD.fullmatch(value):
         return value
     return f"“{isolated(visible(value.translate(_MARKS), edges=False))}”"
 
 
-# Quotation marks in a value are none of ours.
+# Quotation marks in a value are replaced: only ours may delimit it.
 _MARKS = {ord("“"): "\u2018", ord("”"): "\u2019", ord("\n"): " "}
 
 
@@ -65,7 +65,7 @@ def _values(operation: Operation, action: Action) -> JsonObject:
 
 
 def unfilled(operation: Operation, text: str) -> Iterator[str]:
-    """Yield the placeholders of a text that nothing can ever fill, each with the reason."""
+    """Yield the placeholders of a text that can never get a value, each with the reason."""
     for part in text_parts(text):
         for path in part if not isinstance(part, str) else ():
             if why := _why_never(operation, path):
@@ -73,7 +73,7 @@ def unfilled(operation: Operation, text: str) -> Iterator[str]:
 
 
 def _why_never(operation: Operation, path: tuple[str, ...]) -> str:
-    """The reason why nothing is ever at this path of an action; "" if something may be."""
+    """The reason why an action never has a value at this path; "" if it may have one."""
     root, *rest = path
     if root == "target":
         return "goes into a text" if rest else ""

@@ -1,9 +1,9 @@
-"""The one spelling of a URL: it is judged, shown and sent. What several readers may read differently is refused.
+"""Canonicalizes URLs: the canonical form is judged, shown and sent. A URL that readers may read differently is refused.
 
-Spellings that mean the same become one: scheme and host in lower case, an international host in ASCII (UTS 46), no
-default port, percent-encoding in upper case and only where RFC 3986 needs it. A dot segment or an empty one in any
-disguise, a user name, a fragment, a backslash, a blank, a control character, or another spelling of an IP address is
-an error.
+Equivalent spellings get one form: scheme and host in lower case, an international host in ASCII (UTS 46), no default
+port, percent-encoding in upper case and only where RFC 3986 needs it. Errors are: a dot segment or an empty segment in
+any spelling, a user name, a fragment, a backslash, a blank, a control character, and an unusual spelling of an IP
+address.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _HOST_CHARACTERS_MAX = 253
 # A server may decode a path more than once. Deeper nesting is refused.
 _DECODINGS_MAX = 5
-# Names of query parameters by which some frameworks take another method than that of the request.
+# Names of query parameters from which some frameworks take the method, in place of the request's.
 _METHOD_PARAMETERS = frozenset({"_method", "x-http-method-override", "x-http-method", "x-method-override"})
-# Categories of characters that are invisible, or that no URL has: controls, formats, surrogates, all separators.
+# Categories of characters that are invisible or not allowed in URLs: controls, formats, surrogates, all separators.
 _NEVER = frozenset({"Cc", "Cf", "Cs", "Zs", "Zl", "Zp"})
 
 
@@ -109,7 +109,7 @@ def _is_a_label(label: str) -> bool:
 
 def _ipv4(name: str) -> str:
     try:
-        return str(ipaddress.IPv4Address(name))  # it takes four decimal numbers without leading zeros, and nothing else
+        return str(ipaddress.IPv4Address(name))  # only four decimal numbers without leading zeros are accepted
     except ValueError:
         words = "has an IP address in a spelling that is read in several ways"
         raise _refused(words, "Write four decimal numbers, as 192.0.2.1.") from None
@@ -143,7 +143,7 @@ def _path(text: str) -> str:
 
 
 def _check_steps(path: str) -> None:
-    """Refuse a step to another path, however it is written, and control characters."""
+    """Refuse control characters, and segments that lead to another path, in any spelling."""
     plain = unicodedata.normalize("NFKC", path)
     if any(unicodedata.category(char) in ("Cc", "Cs") for char in plain):
         raise _refused("has a path with an encoded control character")
@@ -157,7 +157,7 @@ def _check_steps(path: str) -> None:
 
 
 def _encoded(text: str, safe: frozenset[str]) -> str:
-    """The text percent-encoded where it has to be, and nowhere else; hexadecimal digits in upper case."""
+    """The text, percent-encoded only where necessary, with hexadecimal digits in upper case."""
     made, at = list[str](), 0
     while at < len(text):
         char = text[at]

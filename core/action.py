@@ -32,7 +32,7 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
     """One field that an action would change: the value that was read (None if unknown) and the proposed value.
 
     ``unreadable``: the target did not show the value, so nobody knows what would be overwritten. ``label`` is the
-    target's word for the field, ``before_label`` and ``after_label`` are its words for the values; "" for none.
+    target's name for the field, ``before_label`` and ``after_label`` are its names for the values; "" for none.
     """
 
     field: str
@@ -45,7 +45,7 @@ class Change(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Labels(NamedTuple):
-    """The target's words for a field, for its value before and for the one after; "" where it has none."""
+    """The target's names for a field, for its old value and for its new value; "" where it has none."""
 
     field: str = ""
     before: str = ""
@@ -65,10 +65,11 @@ class Action(Struct, frozen=True):
     can. ``system`` is the outside system by address and account, "" for none. ``shaped`` lists the people who
     shaped it besides the run's requester, each as ``<role>:<principal>``. ``connector`` is the connector that performs
     it; "" means the first part of the operation's name. ``unreadable`` are the fields that the pre-read asked for and
-    the target did not show: absent is not null. ``shown`` are the target's other values that its texts show to people,
-    by their paths (``facts.short_description``): an approval binds them like ``before``. ``subjects`` are the people
-    whom the declaration says the action is about, as texts. ``facts`` and ``labels`` are what the pre-read tells for
-    people: what of them no text shows binds nothing. ``writers`` are the principals who last wrote what was read.
+    the target did not show: absent is not null. ``shown`` are the target's other values that the action's texts show to
+    people, by their paths (``facts.short_description``): an approval binds them like ``before``. ``subjects`` are the
+    people whom the action is about by its declaration, as texts. ``facts`` and ``labels`` are what the pre-read tells
+    people: an approval binds only those that a text shows. ``writers`` are the principals who last wrote the values
+    that were read.
     """
 
     operation: str

@@ -15,9 +15,9 @@ from core.canonical import DEPTH_MAX, Json, JsonObject
 from core.errors import InputError
 
 BODY_BYTES_MAX = most("request_bytes")
-# Each text of a document, also one without an end, and each bracket outside of texts. Found in linear time.
+# Matches each string of a document, even an unterminated one, and each bracket outside of strings, in linear time.
 _TOKENS = re.compile(rb'(?s:"(?:[^"\\]|\\.)*+"?)|[\[\]{}]')
-# What PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
+# The characters that PostgreSQL or UTF-8 cannot hold: U+0000 and lone surrogates.
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -40,7 +40,7 @@ def parse(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") 
 
 
 def parse_object(data: bytes, *, bytes_max: int = BODY_BYTES_MAX, where: str = "body") -> JsonObject:
-    """Parse a JSON object; otherwise as ``parse``."""
+    """Parse JSON that must be an object; errors as for ``parse``."""
     return object_of(parse(data, bytes_max=bytes_max, where=where), where)
 
 

@@ -1,9 +1,9 @@
-"""Every limit of a tenant: what it may send, store, ask for and have computed, in one place.
+"""All limits of a tenant in one place: on what it sends, stores, requests and lets the service compute.
 
-A budget bounds work, and not only the number of things. Whoever reads a tenant's text takes its limit from here. Three
-kinds: a *size* is checked where something is read; a *rate* is counted by each process, and fills up again with the
-time; a *stock* is what stands in the database. Beyond a rate or a stock the answer is 429 with ``Retry-After``, beyond
-a size of a request 413; both name the limit. A step that exceeds a size fails, and says which.
+A budget bounds work, not only numbers of things. Code that reads a tenant's text takes its limit from here. There are
+three kinds: a *size* is checked where something is read; a *rate* is counted by each process, and refills with time; a
+*stock* bounds what the tenant has in the database. Beyond a rate or a stock the answer is 429 with ``Retry-After``,
+beyond the size of a request 413; both name the limit. A step that exceeds a size fails, and names the limit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kind(StrEnum):
 
 
 class Limit(NamedTuple):
-    """One limit: at most ``most`` of ``unit``; for a rate, in ``seconds``. ``words`` say what it bounds."""
+    """A limit: at most ``most`` of ``unit``; for a rate, within ``seconds``. ``words`` name what it bounds."""
 
     name: str
     kind: Kind
@@ -46,7 +46,7 @@ def _size(name: str, most: int, unit: str, words: str) -> Limit:
 LIMITS: Mapping[str, Limit] = {
     one.name: one
     for one in (
-        # Bytes and items of one thing.
+        # Sizes: bytes and items of one thing.
         _size("request_bytes", 256 * KIB, "bytes", "one request"),
         _size("document_bytes", 256 * KIB, "bytes", "one workflow, policy, directory or declaration"),
         _size("document_values", 20_000, "values", "one document, with its aliases"),
@@ -60,7 +60,7 @@ LIMITS: Mapping[str, Limit] = {
         _size("page_bytes", MIB, "bytes", "one page of a list; the rest comes with `next`"),
         _size("reference_characters", 200, "characters", "the business reference of a run"),
         _size("person_characters", 200, "characters", "the name of a requester from outside"),
-        # Work.
+        # Sizes of work.
         _size("evaluation_units", 4_000_000, "units", "one evaluation of an expression"),
         _size("helper_bytes", 2048 * MIB, "bytes", "the memory of a process that reads a text aside"),
         _size("helper_seconds", 10, "seconds", "its processor time"),
@@ -68,7 +68,7 @@ LIMITS: Mapping[str, Limit] = {
         _size("permit_seconds", 300, "seconds", "the lease of an agent's permit, which its heartbeats extend"),
         _size("permit_most_seconds", 14_400, "seconds", "that lease with all heartbeats"),
         _size("helper_ends", 2, "times", "how often a step is ended at that; then it fails"),
-        # What a tenant may do in a time.
+        # Rates.
         Limit("requests", Kind.RATE, 30_000, "requests", "requests of its tokens", 60.0),
         Limit("starts", Kind.RATE, 12_000, "runs", "runs started by requests and events", 60.0),
         Limit(
@@ -80,7 +80,7 @@ LIMITS: Mapping[str, Limit] = {
         Limit("channel_messages", Kind.RATE, 120, "messages", "what is shown in one channel", 60.0),
         Limit("log_lines", Kind.RATE, 6_000, "lines", "lines of the log about it", 60.0),
         Limit("log_warnings", Kind.RATE, 1, "lines", "the line that says that lines are left out", 60.0),
-        # What a tenant may have standing.
+        # Stocks.
         Limit("open_runs", Kind.STOCK, 100_000, "runs", "its newest runs that have not ended"),
         Limit("signals_kept", Kind.STOCK, 10_000, "signals", "signals that no run has waited for yet"),
         Limit("agent_questions", Kind.STOCK, 20, "questions", "actions of one agent that are not over"),
@@ -95,7 +95,7 @@ def most(name: str) -> int:
 
 
 class OverLimit(CountersealError):
-    """A tenant has used up a limit; ``seconds`` later it makes sense to try again."""
+    """A tenant has used up a limit; trying again makes sense after ``seconds``."""
 
     code = "limit"
 
@@ -109,7 +109,7 @@ class OverLimit(CountersealError):
 
 
 class TooCostly(InputError):
-    """Reading this was ended at its deadline or its memory: it takes more work than anybody may ask for."""
+    """Reading a text was stopped at its limit of time or memory: it takes more work than any request may cause."""
 
     code = "too_costly"
 
@@ -118,10 +118,10 @@ KEYS_MAX = 10_000
 
 
 class Meter:
-    """The rest that each tenant has of its rates, in this process. A bucket fills up again evenly with the time.
+    """Counts what each tenant has left of its rates in this process. A bucket refills evenly with time.
 
-    What is known only afterwards (the bytes of an answer) may bring a bucket below zero: the next one waits for it.
-    ``given`` replaces limits; ``now`` gives monotonic seconds.
+    An amount that is known only afterwards (the bytes of an answer) may bring a bucket below zero: then the next use
+    waits. ``given`` replaces limits; ``now`` gives monotonic seconds.
     """
 
     def __init__(self, given: Mapping[str, int] | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -130,23 +130,23 @@ class Meter:
         self._left: OrderedDict[tuple[str, ...], tuple[float, float]] = OrderedDict()
 
     def limit(self, name: str) -> Limit:
-        """The limit as it is here."""
+        """The limit of this name, with this installation's replacement."""
         return self._limits[name]
 
     def wait(self, name: str, *whose: str) -> float:
-        """The seconds until something is left of this limit; 0 if something is."""
+        """The seconds until the bucket is above zero; 0 if it is."""
         limit = self._limits[name]
         left = self._now_left(limit, whose)
         return 0.0 if left >= 1 else max(1.0, (1 - left) * limit.seconds / max(1, limit.most))
 
     def take(self, name: str, *whose: str, amount: float = 1) -> None:
-        """Use some of a limit. ``OverLimit`` if nothing is left; then nothing is used."""
+        """Use an amount of a limit. ``OverLimit`` if nothing is left, and then nothing is used."""
         if (seconds := self.wait(name, *whose)) > 0:
             raise OverLimit(self._limits[name], seconds)
         self.used(name, *whose, amount=amount)
 
     def used(self, name: str, *whose: str, amount: float) -> None:
-        """Count what was used already, whether it was left or not."""
+        """Count an amount that was used already, even if it was not left."""
         key = (name, *whose)
         left = self._now_left(self._limits[name], whose) - amount
         self._left[key] = (left, self._now())

@@ -22,7 +22,7 @@ from core.errors import InputError
 if TYPE_CHECKING:
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
     JsonObject: TypeAlias = "dict[str, Json]"
-else:  # msgspec has no recursive alias: it decodes a value as it stands
+else:  # msgspec has no recursive alias, so it decodes any value
     Json = Any
     JsonObject = dict[str, Any]
 
@@ -128,7 +128,7 @@ TEXT_CHARACTERS_MAX = 4000
 
 
 def unfit(value: object, what: str, *, bytes_max: int = VALUE_BYTES_MAX) -> str | None:
-    """The reason why a value cannot be stored, as a sentence about ``what`` it is; None if it can."""
+    """The reason why a value cannot be stored, as a sentence that begins with ``what``; None if it can be stored."""
     try:
         data = canonical_bytes(value)
     except InputError as error:

@@ -15,12 +15,12 @@ from core.errors import ExpressionError
 
 # The field numbers of Expr, one for each kind of node.
 CONSTANT, IDENT, SELECT, CALL, LIST, STRUCT, COMPREHENSION = 3, 4, 5, 6, 7, 8, 9
-ACCUMULATORS = frozenset({"@result", "__result__"})  # made by macros; authors cannot write these names
+ACCUMULATORS = frozenset({"@result", "__result__"})  # names that macros make; authors cannot write them
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an expression: characters, syntax nodes, depth of comprehensions in or over one another."""
+    """The limits of an expression: characters, syntax nodes, and depth of nested or chained comprehensions."""
 
     characters: int = 2_000
     nodes: int = 300
@@ -102,7 +102,7 @@ _MEMBER_CALLS = frozenset({"_[_]", "_[?_]", "_?._"})
 
 
 def reads_of(expr: bytes) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield what an expression reads: a variable, and the members on the way to what is used of it."""
+    """Yield what an expression reads: each variable with the path of members down to the value that is used."""
     chain = _chain(expr)
     if chain is not None:
         yield chain
@@ -119,7 +119,7 @@ def reads_of(expr: bytes) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _chain(expr: bytes) -> tuple[str, tuple[str, ...]] | None:
-    """The variable and its members, if the expression is nothing but a path."""
+    """The variable and its members if the expression is just a path; else None."""
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
@@ -136,7 +136,7 @@ def _chain(expr: bytes) -> tuple[str, tuple[str, ...]] | None:
     return None
 
 
-# Stands for an item of a list in a place.
+# The member of a place that means any item of a list.
 ITEM = "[]"
 
 
@@ -145,7 +145,7 @@ def places_of(
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield every place that an expression names: a variable, and the members below it; ``ITEM`` for items of lists.
 
-    ``loops`` are the variables of the loops around it, each with the place whose items it goes through.
+    ``loops`` are the variables of the loops around it, each with the place of the list that the loop iterates over.
     """
     place = place_of(expr, loops)
     if place is not None:
@@ -162,7 +162,7 @@ def places_of(
             yield from places_of(first_of(body, 2), loops)
         numbers = {SELECT: (1,), CALL: (1, 3), LIST: (1,), COMPREHENSION: (4, 5, 6, 7)}.get(kind, ())
         if place is not None and kind == SELECT:
-            numbers = ()  # its operand is a part of the place
+            numbers = ()  # the operand is a part of the place
         for part in [part for number in numbers for part in messages_of(body, number)]:
             yield from places_of(part, inner)
         for entry in messages_of(body, 2) if kind == STRUCT else ():
@@ -173,7 +173,7 @@ def places_of(
 def place_of(
     expr: bytes, loops: Mapping[str, tuple[str, tuple[str, ...]] | None] = MappingProxyType({})
 ) -> tuple[str, tuple[str, ...]] | None:
-    """The place that the expression is, if it is nothing but one."""
+    """The place that the expression names if it is just a place; else None."""
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
@@ -205,7 +205,7 @@ def _looked_up(
 
 
 def _is_filter(body: bytes) -> bool:
-    """True for a loop that keeps items as they are: what has members of its items has those of its list's."""
+    """True for a loop that keeps items unchanged, so that its result's items have the members of its list's items."""
     variable = [*texts_of(body, 1)]
     for choice in messages_of(first_of(body, 6), CALL):
         for added in [call for part in messages_of(choice, 3) for call in messages_of(part, CALL)]:

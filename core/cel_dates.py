@@ -1,7 +1,8 @@
 """Date functions for CEL: ``at(day, '18:00', 'Europe/Berlin')``, and arithmetic on recorded dates. Pure.
 
-A date is a text such as ``2026-10-25``. Whatever takes one takes a moment with a time zone as well, if it is told the
-zone. A moment without one is an error: it may be of two days. `core.local_times` has the rule for daylight saving.
+A date is a text such as ``2026-10-25``. Every function that takes a date also takes a moment with a time zone, if a
+zone is given for its day. A moment without a zone is an error: its day is ambiguous. `core.local_times` has the rule
+for daylight saving.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The CEL engine's extensions that we enable, the types that an expression may return, and what is checked at load."""
+"""The enabled extensions of the CEL engine, the types that an expression may return, and the checks at load."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_zone(zone: str) -> None:
     try:
         found = probe.eval(data={"zone": zone})
         known = zone != "" and found.type() not in NO_VALUE
-    except Exception:  # the engine promises nothing about what it raises
+    except Exception:  # the engine does not document which errors it raises
         known = False
     if not known:
         near = nearest(zone, available_timezones())

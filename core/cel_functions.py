@@ -1,7 +1,7 @@
 """The functions and macros that an expression may use, and bounds on how far a value can grow in one.
 
-The engine has no memory limit. So every allowed function is listed here by the size of its result: small, one of its
-operands, or a new text or list that is longer by a factor known before it runs. A function that is not listed is
+The engine has no memory limit. So every allowed function is listed here by the size of its result: small, as large as
+an operand, or a new text or list that is longer by a factor known before it runs. A function that is not listed is
 refused when the document is checked.
 """
 

@@ -1,4 +1,4 @@
-"""A bound on how far an expression can grow a text or a list, as a factor of the length of everything that it reads.
+"""Bounds how far an expression can grow a text or a list, as a factor of the length of everything that it reads.
 
 The bound is computed from the syntax alone, when the document is checked. Outside of comprehensions every function
 that builds a new text has a factor. Inside one, such a function may only use the loop's own variable: each item is
@@ -126,7 +126,7 @@ class _Growth:
         steps = [part for number in (4, 5, 6, 7) for part in messages_of(body, number)]
         for part in steps:
             self.of(part, inside, own)
-        # A result that is built from anything but the items is built once per item, so it has no bound.
+        # A result that is built from anything but the items is built again for each item, so it has no bound.
         return growth if all(_is_of(part, own) for part in steps) else inf
 
 

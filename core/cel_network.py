@@ -1,7 +1,8 @@
 """Network functions for CEL, by Python's ``ipaddress``: ``cidr('10.0.0.0/8').containsIP('10.1.2.3')``.
 
 The engine lets our functions take and return plain values only. So an address is a map with a boolean key, which no
-author's data has. A network is a list of one such map. Neither can leave an expression. Any other text is an error.
+author's data has. A network is a list with one map of that kind. Neither can be the result of an expression. A text
+that is no address or network is an error.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TYPE_NAME = "map<bool, string>"
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
-_Made: TypeAlias = dict[bool, str]
+_Parsed: TypeAlias = dict[bool, str]
 
 
 def _address(text: str) -> Address:
@@ -40,40 +41,40 @@ def _network(text: str) -> tuple[Address, Network]:
     return _address(address), ip_network(text, strict=False)
 
 
-def _ip(address: Address) -> _Made:
+def _ip(address: Address) -> _Parsed:
     return {True: str(address)}
 
 
-def _of_ip(made: _Made) -> Address:
-    return _address(made[True])
+def _of_ip(parsed: _Parsed) -> Address:
+    return _address(parsed[True])
 
 
-def _of_cidr(made: list[_Made]) -> tuple[Address, Network]:
-    return _network(made[0][True])
+def _of_cidr(parsed: list[_Parsed]) -> tuple[Address, Network]:
+    return _network(parsed[0][True])
 
 
-def _cidr(text: str) -> list[_Made]:
+def _cidr(text: str) -> list[_Parsed]:
     address, network = _network(text)
     return [{True: f"{address}/{network.prefixlen}"}]
 
 
 def _holds(read: Callable[[str], object]) -> Callable[[str], bool]:
-    def held(text: str) -> bool:
+    def check(text: str) -> bool:
         try:
             read(text)
         except ValueError:
             return False
         return True
 
-    return held
+    return check
 
 
-def _contains(made: list[_Made], address: Address) -> bool:
-    return address in _of_cidr(made)[1]
+def _contains(parsed: list[_Parsed], address: Address) -> bool:
+    return address in _of_cidr(parsed)[1]
 
 
-def _covers(made: list[_Made], other: Network) -> bool:
-    network = _of_cidr(made)[1]
+def _covers(parsed: list[_Parsed], other: Network) -> bool:
+    network = _of_cidr(parsed)[1]
     # If two networks share an address, the one with the shorter or equal prefix contains the other.
     return other.prefixlen >= network.prefixlen and other.network_address in network
 
@@ -100,20 +101,20 @@ _METHODS: dict[str, tuple[Any, Callable[[Address], Any]]] = {
 
 _FUNCTIONS: tuple[tuple[str, list[Any], bool, Any, Callable[..., Any]], ...] = (
     ("ip", [_T.STRING], False, _IP, lambda text: _ip(_address(text))),
-    ("ip", [_CIDR], True, _IP, lambda made: _ip(_of_cidr(made)[0])),
+    ("ip", [_CIDR], True, _IP, lambda parsed: _ip(_of_cidr(parsed)[0])),
     ("isIP", [_T.STRING], False, _T.BOOL, _holds(_address)),
     ("ip.isCanonical", [_T.STRING], False, _T.BOOL, lambda text: str(_address(text)) == text),
     ("cidr", [_T.STRING], False, _CIDR, _cidr),
     ("isCIDR", [_T.STRING], False, _T.BOOL, _holds(_network)),
-    ("containsIP", [_CIDR, _T.STRING], True, _T.BOOL, lambda made, text: _contains(made, _address(text))),
-    ("containsIP", [_CIDR, _IP], True, _T.BOOL, lambda made, found: _contains(made, _of_ip(found))),
-    ("containsCIDR", [_CIDR, _T.STRING], True, _T.BOOL, lambda made, text: _covers(made, _network(text)[1])),
-    ("containsCIDR", [_CIDR, _CIDR], True, _T.BOOL, lambda made, other: _covers(made, _of_cidr(other)[1])),
-    ("masked", [_CIDR], True, _CIDR, lambda made: _cidr(str(_of_cidr(made)[1]))),
-    ("prefixLength", [_CIDR], True, _T.INT, lambda made: _of_cidr(made)[1].prefixlen),
-    ("string", [_IP], False, _T.STRING, lambda made: str(_of_ip(made))),
-    ("string", [_CIDR], False, _T.STRING, lambda made: made[0][True]),
-    *((name, [_IP], True, kind, lambda made, ask=ask: ask(_of_ip(made))) for name, (kind, ask) in _METHODS.items()),
+    ("containsIP", [_CIDR, _T.STRING], True, _T.BOOL, lambda parsed, text: _contains(parsed, _address(text))),
+    ("containsIP", [_CIDR, _IP], True, _T.BOOL, lambda parsed, found: _contains(parsed, _of_ip(found))),
+    ("containsCIDR", [_CIDR, _T.STRING], True, _T.BOOL, lambda parsed, text: _covers(parsed, _network(text)[1])),
+    ("containsCIDR", [_CIDR, _CIDR], True, _T.BOOL, lambda parsed, other: _covers(parsed, _of_cidr(other)[1])),
+    ("masked", [_CIDR], True, _CIDR, lambda parsed: _cidr(str(_of_cidr(parsed)[1]))),
+    ("prefixLength", [_CIDR], True, _T.INT, lambda parsed: _of_cidr(parsed)[1].prefixlen),
+    ("string", [_IP], False, _T.STRING, lambda parsed: str(_of_ip(parsed))),
+    ("string", [_CIDR], False, _T.STRING, lambda parsed: parsed[0][True]),
+    *((name, [_IP], True, kind, lambda parsed, ask=ask: ask(_of_ip(parsed))) for name, (kind, ask) in _METHODS.items()),
 )
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the CEL engine's results to plain JSON, and of its error messages to ones that an author can use."""
+"""Converts the CEL engine's results to plain JSON, and its error messages to messages that help an author."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def quote(source: str) -> str:
 
 
 def one_of(names: Collection[str]) -> str:
-    """The remedy for a name that is not among ``names``."""
+    """The remedy for a name that is not among ``names``: a list of these."""
     return f"One of {', '.join(sorted(names))}."
 
 

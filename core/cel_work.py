@@ -1,4 +1,4 @@
-"""The work of an expression's comprehensions: a bound that is known before the engine runs.
+"""Bounds the work of an expression's comprehensions before the engine runs.
 
 The engine counts the visits of its loops, but not what a visit costs: ``a.all(x, b == b)`` compares all of ``b`` at
 each item of ``a``. So the syntax gives products of sizes (the items of ``a`` by the size of ``b``), and these are
@@ -28,12 +28,12 @@ from core.cel_ast import (
 
 WORK_MAX = most("evaluation_units")
 """The largest sum of products in one evaluation: about a second of processor time at worst."""
-_CHARACTERS = 16  # of a text count as much as one item of a list
+_CHARACTERS = 16  # characters of a text count as much as one item of a list
 
-# A variable, and the members on the way to what is used of it.
+# A variable, and the members down to the value that is used.
 Path: TypeAlias = tuple[str, tuple[str, ...]]
 
-# Their work does not depend on the size of their operands.
+# The functions whose work does not depend on the size of their operands.
 _CONSTANT = frozenset({
     "_&&_", "_||_", "!_", "_?_:_", "_[_]", "_[?_]", "_?._", "@not_strictly_false", "dyn", "type", "optional.of",
     "optional.none", "or", "orValue", "value", "hasValue",
@@ -41,7 +41,7 @@ _CONSTANT = frozenset({
 
 
 class Factor(NamedTuple):
-    """One factor of a product: the number of items of a list, or the whole size of what stands at the paths."""
+    """One factor of a product: the number of items of a list, or the whole size of the values at the paths."""
 
     items: bool
     paths: tuple[Path, ...]
@@ -51,12 +51,12 @@ Work: TypeAlias = tuple[tuple[Factor, ...], ...]
 
 
 def work_of(root: bytes) -> Work:
-    """The products of an expression; none if each of its values is visited a constant number of times."""
+    """The products of an expression; empty if each of its values is visited a constant number of times."""
     return tuple(_walk(root, (), {}, None))
 
 
 def copies_of(expr: bytes) -> bool:
-    """True if a loop of it builds a list. The engine copies that list at each item: its work is a square."""
+    """True if a loop of it builds a list. The engine copies that list at each item, so its work is quadratic."""
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
             continue
@@ -75,7 +75,7 @@ def copies_of(expr: bytes) -> bool:
 
 
 def exceeds(work: Work, values: Mapping[str, object]) -> bool:
-    """True if the products are larger than ``WORK_MAX`` together for these values."""
+    """True if the sum of the products exceeds ``WORK_MAX`` for these values."""
     return sum(_product(factors, values) for factors in work) > WORK_MAX
 
 
@@ -98,12 +98,12 @@ def _at(values: Mapping[str, object], variable: str, members: tuple[str, ...]) -
 
 def _items(value: object) -> int:
     if isinstance(value, str):
-        return len(value)  # a text may be split into as many
+        return len(value)  # a text may be split into as many items
     return len(value) if isinstance(value, list | dict) else 1
 
 
 def _size(value: object) -> int:
-    """The units of a value. Counting ends soon after the limit, because more of it changes nothing."""
+    """The size of a value in units. Counting stops soon after the limit, because more would change nothing."""
     if isinstance(value, str):
         return 1 + len(value) // _CHARACTERS
     units = 1
@@ -119,7 +119,7 @@ def _walk(
 ) -> Iterator[tuple[Factor, ...]]:
     """Yield the products of a node. ``loops`` are the factors of the comprehensions around it.
 
-    ``own`` is the item of the innermost one. ``names`` are the paths that bound names and outer items stand for.
+    ``own`` is the item of the innermost comprehension. ``names`` maps bound names and outer items to their paths.
     """
     for kind, body in fields_of(expr):
         if not isinstance(body, bytes):
@@ -152,7 +152,7 @@ def _comprehension(
     over = first_of(body, 2)
     yield from _walk(over, loops, names, own)
     paths = _paths([over], names, own)
-    # Over the item of the loop around it, all visits together are as many as that list is large.
+    # In a loop over the outer loop's item, all visits together are no more than the outer list is large.
     over_item = loops and not paths
     within = (*loops[:-1], Factor(False, loops[-1].paths)) if over_item else (*loops, Factor(True, paths))
     mine = next(texts_of(body, 1), "")
@@ -163,7 +163,7 @@ def _comprehension(
 
 
 def _paths(parts: list[bytes], names: Mapping[str, tuple[Path, ...]], own: str | None) -> tuple[Path, ...]:
-    """The paths that the parts read from outside of the innermost loop, each as often as it is read."""
+    """The paths outside the innermost loop that the parts read; a path occurs as often as it is read."""
     found: list[Path] = []
     for part in parts:
         for variable, members in reads_of(part):

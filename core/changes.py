@@ -56,5 +56,5 @@ def changes(before: Json, after: Json, path: str = "") -> Iterator[Change]:
 
 
 def _same(before: Json, after: Json) -> bool:
-    """Equal in JSON: 1 is 1.0, but true is not 1."""
+    """True if two values are equal as JSON: 1 equals 1.0, but true does not equal 1."""
     return isinstance(before, bool) == isinstance(after, bool) and before == after

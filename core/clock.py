@@ -1,4 +1,4 @@
-"""The loop of every background task, its rests, and its backoff while PostgreSQL is unavailable."""
+"""The loop of every background task, its pauses, and its backoff while PostgreSQL is unavailable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def rest(event: asyncio.Event, seconds: float, woken: asyncio.Event | None
 
 
 async def unless(stop: asyncio.Event, asking: Coroutine[Any, Any, Answer]) -> Answer | None:
-    """The result of ``asking``; None if ``stop`` is set first, and then ``asking`` is cancelled."""
+    """The result of ``asking``; None if ``stop`` is set first, which cancels ``asking``."""
     stopping, task = asyncio.create_task(stop.wait()), asyncio.create_task(asking)
     try:
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -46,7 +46,7 @@ async def repeat(
 ) -> None:
     """Call ``turn`` until ``stop`` is set, and rest after each turn that found nothing to do; see ``rest``.
 
-    An exception of a turn is logged under the words ``failed`` with the facts; the loop rests and goes on.
+    An exception of a turn is logged with the message ``failed``; the loop rests and goes on.
     """
     while not stop.is_set():
         try:
@@ -63,9 +63,9 @@ PAUSE_SECONDS_MAX = 0.5
 
 
 class Patience:
-    """Backoff between tries to record an outcome. After ``stop`` is set there is one more try.
+    """The backoff between tries to record an outcome. After ``stop`` is set there is one more try.
 
-    It also knows which steps still hold an outcome that is not recorded yet.
+    It also counts the steps whose outcome is not recorded yet.
     """
 
     def __init__(self, stop: asyncio.Event | None = None) -> None:
@@ -75,7 +75,7 @@ class Patience:
         self._calm.set()
 
     async def calm(self) -> None:
-        """Wait until no outcome is unrecorded. A claim made before could lease the very step that has one."""
+        """Wait until every outcome is recorded. An earlier claim could lease the very step whose outcome is missing."""
         await self._calm.wait()
 
     def settled(self, who: object) -> None:

@@ -23,7 +23,7 @@ _PART = re.compile(
     r"(?:(?P<all>\*)|(?P<first>[0-9]{1,2}|[A-Za-z]{3})(?:-(?P<last>[0-9]{1,2}|[A-Za-z]{3}))?)(?:/(?P<step>[0-9]{1,2}))?\Z"
 )
 LAST = "L"
-# The 29th of February comes after eight years at the latest.
+# The days to search for a moment: the 29th of February comes after eight years at the latest.
 SPAN = timedelta(days=366 * 9)
 # A change of the clocks moves a moment by less than this.
 _BESIDE = timedelta(days=2)
@@ -68,7 +68,7 @@ class Cron:
         return found
 
     def between(self, after: datetime, until: datetime, most: int) -> list[datetime]:
-        """At most so many moments after the one and up to the other, in their order, in UTC."""
+        """At most ``most`` moments after ``after`` and up to ``until``, in order, in UTC."""
         found = list[datetime]()
         for moment in self._moments(after):
             if moment > until or len(found) == most:
@@ -97,7 +97,7 @@ class Cron:
         return datetime.combine(day, time(), self.zone).utcoffset() == following.utcoffset()
 
     def _of(self, day: date) -> list[datetime]:
-        """The moments of a local day, in their order if the clocks do not change on it."""
+        """The moments of a local day; they are in order unless the clocks change on it."""
         if not self.falls_on(day):
             return []
         clocks = [(hour, minute) for hour, minute in product(self.hours, self.minutes)]

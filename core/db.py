@@ -37,7 +37,7 @@ TENANT_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 
 # The hot path's statements are few and wide: planning one costs more than running it. So each is planned once per
 # connection, for any parameters, and asyncpg never evicts one for its age or length. A plan made for empty tables must
-# still be good when they are full: so the planner must use indexes, whatever the statistics say.
+# still be fast when they are full: so the planner must use indexes, whatever the statistics say.
 _HOT_SETTINGS = {
     "jit": "off",
     "plan_cache_mode": "force_generic_plan",
@@ -48,7 +48,7 @@ _HOT_SETTINGS = {
 _STATEMENTS_KEPT = 512
 _STATEMENT_BYTES_MAX = 64 * 1024
 
-# What is to be called once the open transaction of a connection has been committed.
+# The functions to call once the open transaction of a connection has been committed.
 _PENDING: WeakKeyDictionary[Connection, list[Callable[[], None]]] = WeakKeyDictionary()
 
 # asyncpg's errors if the server goes away during a request or between two.
@@ -90,8 +90,8 @@ class DatabaseClock:
     A wall clock is never read. The database itself decides by ``now()`` what depends on time (leases, due waits,
     expiry). This clock stamps audit events of commits that need no reading of their own. It is never ahead, and behind
     by at most ``error``, the round trip of the reading. ``asked`` is the monotonic time before the query, and
-    ``answered`` that at which its answer arrived, if that is not this moment: time that the answer has waited here for
-    its turn is no error of the reading.
+    ``answered`` the time at which its answer arrived, if that was before now: the time for which the answer has waited
+    in this process is no error of the reading.
     """
 
     def __init__(self, reading: datetime, asked: float, answered: float | None = None) -> None:
@@ -116,15 +116,15 @@ class Database:
     """Access to PostgreSQL under one role. Use as an async context manager."""
 
     def __init__(self, url: str, role: str, *, connections: int = 8, limits: Limits | None = None) -> None:
-        self.url = url  # it has a password: for helpers of this process alone
+        self.url = url  # it contains a password, and is only for helpers of this process
         self._dsn = address(url)
         self._role = role
         self.limits = limits or Limits()
-        # A pooler lets no parameter of a connection through that it does not know, so they are set after it is made.
+        # A pooler refuses connection parameters that it does not know, so they are set after the connection is made.
         settings = {**_HOT_SETTINGS, **self.limits.settings(), "role": role}
         self._settings = "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
         self._kept_alive = kept_alive(self.limits.alive)
-        # A quarter is left for others, however many one tenant's requests want.
+        # The most connections for one tenant: a quarter is always left for other tenants.
         self._slots = Turns(connections, connections - connections // 4)
         self._free: list[Connection] = []
         self.patience: float | None = None
@@ -198,8 +198,8 @@ class Database:
                 # asyncpg raises this if the server went away during a request.
                 raise TransportError(f"PostgreSQL went away: {error}", remedy="Try again.") from error
             except TimeoutError as error:
-                # This connection is dropped below, and those that lie beside it now: a new one may lead to a server
-                # that answers. A crash here changes nothing: PostgreSQL rolls back what nobody commits.
+                # This connection is dropped below, and all free ones here: a new one may lead to a server that answers.
+                # A crash here changes nothing: PostgreSQL rolls back uncommitted work.
                 self._drop_free()
                 words = f"PostgreSQL did not answer within {self.limits.answer:g} s, so the connection was dropped"
                 raise TransportError(words, remedy="Try again.") from error
@@ -215,15 +215,15 @@ class Database:
             self._free.pop().terminate()
 
     def patient(self, seconds: float) -> Database:
-        """The same database, whose transactions wait for each lock for this long and no longer."""
+        """The same database with another limit for the wait for each lock."""
         found = copy(self)
         found.patience = seconds
         return found
 
     async def answers(self, seconds: float) -> None:
-        """Ask on a connection that serves requests, and drop those that lie idle if there is no answer in time.
+        """Ask on a connection that serves requests; without an answer in time, drop all idle connections.
 
-        ``TransportError`` if there is none.
+        ``TransportError`` if there is no answer.
         """
         try:
             async with asyncio.timeout(seconds), self.connection() as connection:
@@ -245,7 +245,7 @@ class Database:
     ) -> AsyncIterator[Connection]:
         """One transaction on a hot-path connection, bound to ``tenant`` if one is given; rolled back on any error.
 
-        ``patience``: the seconds for which it waits for each lock, if not the usual ones.
+        ``patience``: the limit in seconds for the wait for each lock, if not the usual one.
         """
         patience = self.patience if patience is None else patience
         async with self.connection(tenant or NOBODY) as connection, within(connection, tenant, patience=patience):
@@ -257,7 +257,7 @@ class Database:
     ) -> AsyncIterator[asyncio.Future[None]]:
         """LISTEN on ``channels`` and call ``notify(channel, payload)``; yields a future done if the connection ends.
 
-        Nobody would notice if a connection on which we only listen fell silent: so it is asked now and then.
+        Nobody would notice if a connection that only listens went dead, so it is asked now and then.
         """
         connection = await self.connect()
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -294,7 +294,7 @@ class Database:
 
 @asynccontextmanager
 async def savepoint(connection: Connection) -> AsyncIterator[None]:
-    """Undo what is done within, and only that, if it fails with an error of ours; the transaction goes on."""
+    """Undo only what is done within if one of our own errors is raised there; the transaction goes on."""
     await connection.execute("SAVEPOINT part")
     try:
         yield
@@ -307,7 +307,7 @@ async def savepoint(connection: Connection) -> AsyncIterator[None]:
 def after_commit(connection: Connection, act: Callable[[], None]) -> None:
     """Call ``act`` once the open transaction has been committed, and never if it is rolled back; at once without one.
 
-    A crash in between loses the call: it is for what is said, not for what is done.
+    A crash in between loses the call, so it is for logs and notices, not for state.
     """
     if connection.is_in_transaction():
         _PENDING.setdefault(connection, []).append(act)
@@ -339,7 +339,7 @@ async def within(
         yield connection
     except BaseException as error:
         _PENDING.pop(connection, None)
-        # It is closed if PostgreSQL has ended a session that said nothing for too long.
+        # It is closed if PostgreSQL has ended the session because it was idle for too long.
         if isinstance(error, (CountersealError, asyncpg.PostgresError)) and not connection.is_closed():
             await connection.execute("ROLLBACK")
         raise

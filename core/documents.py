@@ -32,7 +32,7 @@ from core.errors import DefinitionError, Problem
 
 TEXT_BYTES_MAX = most("document_bytes")
 VALUES_MAX = most("document_values")
-# The last texts, and the size of the longest, whose nodes are kept: some 2 MB at most of each.
+# The number of texts whose nodes are cached, and the size of the longest cached text: about 2 MB of nodes each.
 REMEMBERED_MAX, REMEMBERED_BYTES_MAX = 16, 32 * 1024
 
 Path: TypeAlias = Sequence[str | int]
@@ -132,7 +132,7 @@ class _Builder:
         self._file = file
         self._anchors: dict[str, _Node] = {}
         self._open: list[tuple[_Node, str | None]] = []  # unfinished collections, with their anchors
-        self._pending: list[_Node | None] = []  # for each of them, the key that waits for its value
+        self._pending: list[_Node | None] = []  # for each unfinished collection, the key that waits for its value
         self._root: _Node | None = None
         self._documents = 0
 

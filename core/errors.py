@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import ClassVar
 
-# A list of at most so many names and characters is told whole; of a longer one, the names that are most alike.
+# The most names and characters of a list that is shown whole; of a longer list only the most similar names are shown.
 NAMED_MAX, CHARACTERS_MAX, SOME = 20, 240, 5
 
 
@@ -54,7 +54,7 @@ def path_text(path: Iterable[str | int], prefix: str = "") -> str:
     return text
 
 
-# A document may have thousands of names, and each of its faults looks for the nearest: of those that begin most alike.
+# The most names that are compared: those with the longest common beginning. A document may have thousands of names.
 COMPARED_MAX = 100
 
 
@@ -72,13 +72,13 @@ def nearest(name: str, known: Iterable[str], what: str = "Known here") -> str:
 
 
 def _begins_alike(one: str, other: str) -> int:
-    """The number of characters with which both begin."""
+    """The length of the common beginning of two names."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def briefly(error: CountersealError, told: set[str]) -> str:
-    """An error as text, without the lists of names that were told before; notes those that it tells."""
+    """An error as text, without lists of names that are in ``told`` already; adds its lists to ``told``."""
     if isinstance(error, DefinitionError):
         return "\n".join(_briefly(problem, told) for problem in error.problems)
     if _is_new(error.remedy, told):
@@ -91,7 +91,7 @@ def _briefly(problem: Problem, told: set[str]) -> str:
 
 
 def _is_new(remedy: str, told: set[str]) -> bool:
-    """True unless the remedy is a list of names that was told before; notes it. A list that was cut is the same one."""
+    """True unless the remedy is a list of names in ``told``; adds it there. A cut list counts as the same list."""
     if remedy.count(", ") < 2:
         return True
     whole = remedy.partition(", such as ")[0]
@@ -150,7 +150,7 @@ class AuthorizationError(CountersealError):
 
 
 class NotFoundError(CountersealError):
-    """No such thing, or another tenant's: both get the same answer (promise 8)."""
+    """There is no such thing, or it is another tenant's: both get the same answer (promise 8)."""
 
     code = "not_found"
 

@@ -41,7 +41,7 @@ _SPEAKING = frozenset({"rich_text", "markdown", "broadcast", "user", "usergroup"
 
 
 def check_structure(language: Language | None, value: Json) -> None:
-    """Raise ``ExpressionError`` if an object that no author wrote says what an escaped text could not."""
+    """Raise ``ExpressionError`` if an object that no author wrote mentions people or disguises an address."""
     if language is not Language.MRKDWN or not isinstance(value, dict):
         return
     if value.get("type") in _SPEAKING or {"url", "text"} <= value.keys():
@@ -55,7 +55,7 @@ def escaped(language: Language, text: str) -> str:
 
 
 def check_meaning(language: Language, text: str, authored: str) -> None:
-    """Raise ``ExpressionError`` if ``text`` has a refused pattern more often than the author's own words have it."""
+    """Raise ``ExpressionError`` if ``text`` has a refused pattern more often than the author's own words do."""
     pattern, what = _REFUSED.get(language, (None, ""))
     if pattern is not None and len(pattern.findall(text)) > len(pattern.findall(authored)):
         remedy = "Check the value first, or say raw(…) if it is meant to be one."

@@ -29,13 +29,13 @@ from core.cel_growth import check_growth
 from core.cel_values import IS, PLAIN, Unfit, compile_error, kind_of, moment, one_of, quote, runtime_text, to_json
 from core.cel_work import Work, copies_of, exceeds, work_of
 from core.errors import ExpressionError
-from core.unkept import NOT_KEPT, first_marker, is_marker, said_of
+from core.unkept import NOT_KEPT, describe, first_marker, is_marker
 
 _T = cel.Type
 _PART = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OPT_MAP = re.compile(r"opt(?:Flat)?Map")
 _INTEGERS = range(-(2**63), 2**63)
-_SURE = {"string": str, "bool": bool}  # values of exactly these Python types always fit
+_SURE = {"string": str, "bool": bool}  # the Python types whose values always fit
 
 _ENGINE_TYPES: dict[str, Any] = {
     "string": _T.STRING,
@@ -60,7 +60,7 @@ def is_variable_name(name: str) -> bool:
 
 POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
-# The same text is compiled when it is checked, published and carried out, and mostly by one process.
+# The same text is compiled when it is checked, published and executed, mostly in one process, so it is cached.
 _ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 128, 256
 _kept = lru_cache(_EXPRESSIONS_MAX)(call)
 
@@ -70,7 +70,7 @@ class Bound:
     """Checked values for any number of expressions of one environment.
 
     ``activation`` is the engine's own form of the values, made at the first evaluation. ``unkept``: a value holds the
-    marker of something that was not kept.
+    marker of a value that could not be kept.
     """
 
     environment: Environment
@@ -142,8 +142,8 @@ class Environment:
     def bind(self, values: Mapping[str, object], names: Collection[str] | None = None) -> Bound:
         """Check values against the declarations. Takes only ``names``, if given; ignores undeclared values.
 
-        A declared variable may lack a value: an expression that reads it then fails.
-        ``ExpressionError`` names the first value that does not fit its type.
+        A declared variable may lack a value: then an expression that reads it fails. ``ExpressionError`` names the
+        first value that does not fit its type.
         """
         if names is not None and not names:
             return self._nothing
@@ -164,13 +164,13 @@ class Environment:
         try:
             program = self._env.compile("[" + "\n,".join(sources) + "\n]")  # the newline ends a source's comment
             program.eval(data={})
-        except Exception:  # each source compiled alone, so only speed is lost
+        except Exception:  # each source compiles alone, so only speed is lost
             return None
         return program
 
 
 def environment_of(variables: Mapping[str, str], limits: Limits = POLICY_LIMITS) -> Environment:
-    """The environment of these variables, which is made once for all who have the same. Errors as ``Environment``."""
+    """The cached environment of these variables. Errors as for ``Environment``."""
     return _environment_of(tuple(variables.items()), limits)
 
 
@@ -182,8 +182,8 @@ def _environment_of(variables: tuple[tuple[str, str], ...], limits: Limits) -> E
 class Expression:
     """One compiled expression. ``references`` are the variables that it reads.
 
-    ``places`` are the members of variables that it names; ``place`` is its own if it is nothing but one.
-    ``reads`` is the expression itself if it is one plain path, and otherwise the same variables.
+    ``places`` are the members of variables that it names; ``place`` is the one that it is, if it is just a place.
+    ``reads`` is the path itself if the expression is one plain path, and otherwise the same as ``references``.
     """
 
     __slots__ = (
@@ -241,7 +241,7 @@ class Expression:
         try:
             bound.activation = bound.activation or self.environment.activation(bound.values)
             result = self._program.eval(bound.activation)
-        except Exception as error:  # "Iteration budget exceeded" and others are raised
+        except Exception as error:  # such as "Iteration budget exceeded"
             raise ExpressionError(f"{runtime_text(str(error))} in {quote(self.source)}") from None
         if result.type() in NO_VALUE:  # an error's value is its text
             raise ExpressionError(f"{runtime_text(str(result.value()))} in {quote(self.source)}")
@@ -256,11 +256,11 @@ class Expression:
         return cast(Json, value)
 
     def read(self, paths: Iterable[tuple[str, tuple[str, ...]]]) -> None:
-        """Remember what it reads: each variable, and the members on the way to what is used of it."""
+        """Store what it reads: each variable with the members down to the value that is used."""
         self._paths = tuple(dict.fromkeys(path for path in paths if path[0] in self.references))
 
     def _refuse_unkept(self, bound: Bound) -> None:
-        """Raise if it reads something that was not kept: a missing value must not pass for another one."""
+        """Raise if it reads a value that was not kept: the marker must not pass for the value."""
         for variable, members in self._paths:
             place: Any = bound.values.get(variable)
             for member in members:
@@ -269,7 +269,7 @@ class Expression:
                 place = place.get(member)
             if (found := first_marker(place)) is not None:
                 where = ".".join((variable, *members))
-                raise ExpressionError(f"{quote(where)} {said_of(found)}")
+                raise ExpressionError(f"{quote(where)} {describe(found)}")
 
     def test(self, values: Mapping[str, object]) -> bool:
         """True or False; any other result is an ``ExpressionError``."""
@@ -282,8 +282,9 @@ class Expression:
 class ConditionSet:
     """Several tests over the same values, run as one program: about four times as fast as one after the other.
 
-    The tests may be of different environments that agree on the types of the variables read, and in which no variable's
-    name is a prefix of another's. One error spoils the common program's result; then each test runs alone.
+    The tests may belong to different environments if these agree on the types of the variables read, and if no
+    variable's name is a prefix of another's. One error spoils the result of the common program; then each test runs
+    alone.
     """
 
     __slots__ = ("_environment", "_expressions", "_program", "references")
@@ -321,7 +322,7 @@ class ConditionSet:
 def _fit(value: object, kind: str, markers: list[object], depth: int = 0) -> object:
     """A value as the engine takes it for a variable of this type; ``Unfit`` if it does not fit.
 
-    Markers of what was not kept are added to ``markers``.
+    Markers of values that were not kept are added to ``markers``.
 
     The engine converts recursively in native code: too much depth would crash the process, so we refuse it here.
     """

@@ -1,4 +1,4 @@
-"""Globs of operations, connectors and workflows: what policies match by, and what judges a history again."""
+"""Globs over names of operations, connectors and workflows, for policies and for the verifier of histories."""
 
 from __future__ import annotations
 

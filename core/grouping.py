@@ -21,7 +21,7 @@ from core.outage import is_away
 
 WRITERS = 2
 TOGETHER_MAX = 16
-# The numbers of calls of one function that a statement may have.
+# The numbers of calls that a statement of one function may have.
 SHAPES = (1, 4, TOGETHER_MAX)
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"

@@ -1,4 +1,4 @@
-"""Identity: principals, the persons of the directory whom they stand for, and the contributors to an action. Pure.
+"""Identity: principals, the persons of the directory to whom they belong, and the contributors to an action. Pure.
 
 A principal is a text ``kind:id``, such as ``slack:T0TEAM/U0USER`` or ``email:ana.lee@example.com``. People are compared
 only by the id of a person of the directory, never by a name that somebody sent (promise 12).
@@ -21,7 +21,7 @@ from core.quiet import Quiet
 
 
 class Kind(StrEnum):
-    """The kind of a principal. ``servicenow`` holds a user name, a sys_id or an e-mail, as ServiceNow gave it."""
+    """The kind of a principal. ``servicenow`` is a user name, a sys_id or an e-mail, as ServiceNow gave it."""
 
     PERSON = "person"
     SLACK = "slack"
@@ -32,9 +32,9 @@ class Kind(StrEnum):
     OIDC = "oidc"
 
 
-# Subjects of an OIDC issuer are case-sensitive; Slack writes its ids in capitals; all other kinds ignore case.
+# The kinds with case: subjects of an OIDC issuer are case-sensitive, Slack's ids have capitals. All others ignore case.
 _IN_ITS_CASE: Mapping[Kind, Callable[[str], str]] = {Kind.OIDC: str, Kind.SLACK: str.upper}
-# ServiceNow may name a person by e-mail, and a bearer token by person id: both then mean the same person.
+# Kinds that may also hold another kind's name: ServiceNow may give an e-mail, and a bearer token a person's id.
 _SAME = {Kind.SERVICENOW: Kind.EMAIL, Kind.BEARER: Kind.PERSON}
 
 
@@ -64,7 +64,7 @@ def _plain(name: str) -> str:
 
 @lru_cache(maxsize=4096)  # the same few people ask and vote
 def readings(text: str) -> tuple[str, ...]:
-    """The principals that a text may mean: the one that it names, or one of each kind if it names no kind."""
+    """The principals that a text may mean: the one that it names, or, without a kind, one principal of each kind."""
     given = normalised(text)
     kind, _, name = given.partition(":")
     kinds = [Kind(kind)] if name and kind in set(Kind) else [*Kind]
@@ -82,28 +82,28 @@ class Standing(StrEnum):
     MACHINE = "service_account"
 
 
-# The number of texts for which a directory keeps whom they mean.
+# The number of texts whose meaning a directory caches.
 _FOUND_MAX = 4096
 
 
 class Delegation(Struct, frozen=True):
-    """A time in which somebody else may decide for a person: ``to`` is their id. It ends before ``ends``."""
+    """A span of time in which the person ``to`` may decide for another person. It ends before ``ends``."""
 
     to: str
     begins: datetime
     ends: datetime
 
     def holds(self, at: datetime) -> bool:
-        """True at a time within."""
+        """True if the time is within the delegation."""
         return self.begins <= at < self.ends
 
 
 class Entry(Struct, frozen=True):
     """A person of a directory, or a service account, which has an ``owner`` (the id of a person). ``groups`` are names.
 
-    ``principals`` are those that the entry claims, besides its own id. An entry that is not ``active`` never votes.
-    ``quiet`` are the hours in which a person hears nothing in private. ``manager`` is the id of the person's manager,
-    ``delegate`` says who decides for them meanwhile.
+    ``principals`` are those that the entry claims besides its own id. An entry that is not ``active`` never votes.
+    ``quiet`` are the hours in which a person gets no private messages. ``manager`` is the id of the person's manager,
+    ``delegate`` is the delegation to somebody who decides for them.
     """
 
     id: str
@@ -118,7 +118,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def person(self) -> str:
-        """The id of the person whom this entry counts as: its owner's, for a service account."""
+        """The id of the person as whom this entry counts: for a service account, its owner."""
         return self.owner or self.id
 
     @property
@@ -151,14 +151,14 @@ class Directory(Struct, frozen=True, dict=True):
         return cls(digest, found, claimed)
 
     def entry(self, *texts: str) -> Entry | None:
-        """The one entry that the principals, or names of any kind, belong to; None if there is none, or several."""
+        """The one entry to which all these principals, or names of any kind, belong; else None."""
         found = self._entries(texts[0]) if len(texts) == 1 else frozenset().union(*map(self._entries, texts))
         return self.entries[next(iter(found))] if len(found) == 1 else None
 
     def resolve(self, text: str) -> str | None:
-        """The id of the one person whom a principal, or a name of any kind, stands for; None is *unresolved*.
+        """The id of the one person whom a principal, or a name of any kind, means; None is *unresolved*.
 
-        A service account stands for its owner.
+        A service account means its owner.
         """
         people = self.people(text)
         return next(iter(people)) if len(people) == 1 else None
@@ -168,7 +168,7 @@ class Directory(Struct, frozen=True, dict=True):
         return [one for one in self.entries.values() if group in one.groups and one.standing is Standing.PERSON]
 
     def delegates(self, person: str, to: str, at: datetime) -> bool:
-        """True if ``to`` may decide for this person at that time. Only the person's own record says so: no cascade."""
+        """True if the person's own record lets ``to`` decide for them at that time: delegations do not chain."""
         whose, deputy = self.entries.get(person), self.entries.get(to)
         if whose is None or deputy is None or whose.delegate is None or person == to:
             return False
@@ -176,7 +176,7 @@ class Directory(Struct, frozen=True, dict=True):
         return both and whose.delegate.to == to and whose.delegate.holds(at)
 
     def named(self, text: str) -> str:
-        """The person whom the text stands for, as facts name them: their id, or ``unresolved:<text>``."""
+        """The person whom the text means, as facts name them: their id, or ``unresolved:<text>``."""
         return self.resolve(text) or unresolved(text)
 
     def people(self, text: str) -> frozenset[str]:
@@ -185,17 +185,17 @@ class Directory(Struct, frozen=True, dict=True):
 
     def _entries(self, text: str) -> frozenset[str]:
         """The ids of all entries that the text may mean; kept, because the same few people ask and vote."""
-        found = self._found.get(text)
+        found = self._cache.get(text)
         if found is None:
             every = () if is_unknown(text) else (self.claimed.get(reading) for reading in readings(text))
             found = frozenset(entry_id for entry_id in every if entry_id is not None)
-            if len(self._found) >= _FOUND_MAX:
-                self._found.clear()
-            self._found[text] = found
+            if len(self._cache) >= _FOUND_MAX:
+                self._cache.clear()
+            self._cache[text] = found
         return found
 
     @cached_property
-    def _found(self) -> dict[str, frozenset[str]]:
+    def _cache(self) -> dict[str, frozenset[str]]:
         return {}
 
 
@@ -231,18 +231,18 @@ PRINCIPAL_CHARACTERS_MAX = most("person_characters")
 
 
 def named_in(value: Json) -> tuple[str, ...]:
-    """The people whom a value names: a text, or a list of texts. Whatever names nobody is somebody unknown."""
+    """The people whom a value (a text or a list of texts) names. A value without a name counts as somebody unknown."""
     every = value if isinstance(value, list) and value else [value]
     texts = (clean(one, PRINCIPAL_CHARACTERS_MAX).strip() if isinstance(one, str) else "" for one in every)
     return tuple(dict.fromkeys(text or UNKNOWN for text in texts))
 
 
-# The principal of somebody outside of whom nothing is known but that they are. No directory has an entry for them.
+# The principal of an outside person about whom nothing is known. No directory has an entry for it.
 UNKNOWN = "unknown"
 
 
 def is_unknown(principal: str) -> bool:
-    """True if the principal only says that there was somebody."""
+    """True if the principal stands for an unknown person."""
     return _plain(principal).casefold() == UNKNOWN
 
 

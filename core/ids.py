@@ -1,4 +1,4 @@
-"""The only place where identifiers are minted."""
+"""The only place where new identifiers are made."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Text from outside, shown so that what people read is what is there: nothing is invisible, disguised or reordered.
+"""Makes text from outside safe to read: nothing in it stays invisible, disguised or reordered.
 
 - An invisible or structural character is written as a code, ``⟨U+XXXX⟩``. So is ``⟨`` itself, so that the original can
   always be recovered from what is shown.
 - A letter that looks like one of another script is written as a code, too, where that could deceive: scripts that are
-  mixed in one word (UTS 39, "mixed script"), whole words of look-alikes, letters and digits of another width or style,
-  digits of another system, and full stops and slashes that are none.
+mixed in one word (UTS 39, "mixed script"), whole words of look-alikes, letters and digits of another width or style,
+digits of another system, and signs that look like full stops and slashes.
 - A value with letters that are written from right to left is isolated (U+2068 … U+2069), so that it never changes the
-  order of what stands around it.
+order of the text around it.
 
-Scripts are those of the names of Unicode's characters. Look-alikes are of the letters that Latin readers know.
+The script of a character is taken from its Unicode name. Look-alikes are characters that resemble Latin letters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 LATIN, EAST = "LATIN", "EAST"
 # Scripts that are written together in one word, also with Latin (UTS 39, "highly restrictive").
 _EASTERN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
-# First words of the names of letters that belong to no script of their own.
+# First words of Unicode names that name no script.
 _COMMON = frozenset(
     {"MODIFIER", "MICRO", "FEMININE", "MASCULINE", "FULLWIDTH", "HALFWIDTH", "MATHEMATICAL", "COMBINING"}
 )
@@ -50,15 +50,15 @@ _LOOK_ALIKE = {
         "\u0585\u0555\u0578\u057d\u054d\u0570\u0581\u0566\u0584\u0575\u057b\u056c\u053c\u054f\u057f\u0548\u0587"
     ),
 }
-# Scripts all of whose letters are taken for others by those who do not read them.
+# Scripts whose letters look like other letters to people who do not read them.
 _ALL_ALIKE = frozenset(
     {"CHEROKEE", "LISU", "COPTIC", "DESERET", "OLD", "OSAGE", "WARANG", "GOTHIC", "CARIAN", "LYCIAN"}
 )
-# Latin letters that are drawn like a capital letter or like another one.
+# Latin letters that look like a capital letter or like another letter.
 _LATIN_ALIKE = frozenset("\u0251\u0261\u0269\u026a\u0262\u0274\u0280\u0299\u029c\u029f\u028f\u01c0\u01c3") | frozenset(
     map(chr, range(0x1D00, 0x1D23))
 )
-# Signs that look like those of an address or a number: anywhere in it, or only between two of its characters.
+# Signs that look like the signs of an address or a number: anywhere in it, or only between two of its characters.
 _SIGNS = frozenset(
     "\u2024\u2044\u2215\u29f8\u27cb\uff61\u3002\uff0e\uff0f\uff20\uff1a\ufe55\ufe52\ufe68\uff3c\u2236"
     "\ua789\u0589\u05c3\u201a\u2e40\u1390\u06d4\u0701\u0702\u205a\ufe30\u2f03\u3033\u29f5\u2216\u27cd"
@@ -89,12 +89,12 @@ def visible(text: str, *, edges: bool = True) -> str:
 
 
 def isolated(shown: str) -> str:
-    """Isolate a value that is written from right to left, in part or as a whole. ``shown`` is ``visible`` already."""
+    """Isolate a value with right-to-left letters. ``shown`` is the output of ``visible``."""
     return f"{FIRST_STRONG}{shown}{POP}" if any(map(_reversed, shown)) else shown
 
 
 def embedded(shown: str) -> str:
-    """Isolate the parts of our own sentence that are written from right to left, such as a name in it."""
+    """Isolate the right-to-left parts of our own sentence, such as a name in it."""
     if not any(map(_reversed, shown)):
         return shown
     made, start, end = "", None, 0
@@ -135,7 +135,7 @@ def _of_words(text: str) -> Iterator[int]:
 
 
 def _of_tokens(text: str) -> Iterator[int]:
-    """Yield words that look like Latin ones as a whole: beside Latin letters, or if nothing in the text shows more."""
+    """Yield words of look-alikes: next to Latin letters, or if no other letter of the text shows their script."""
     letters = {(script_of(character), character) for character in set(text)}
     plain = {script for script, character in letters if script and not _alike(script, character)}
     for token in _TOKEN.finditer(text):
@@ -153,7 +153,7 @@ def _of_tokens(text: str) -> Iterator[int]:
 
 
 def _signs(token: str) -> Iterator[int]:
-    """Yield signs that look like those of an address or a number; Chinese and Japanese have some of their own."""
+    """Yield signs that look like those of an address or a number, except in Chinese and Japanese words."""
     eastern = any(script_of(character) == EAST for character in token)
     western = any(character.isascii() and character.isalnum() for character in token)
     for at, character in enumerate(token):
@@ -165,7 +165,7 @@ def _signs(token: str) -> Iterator[int]:
 
 
 def _of_styles(text: str) -> Iterator[int]:
-    """Yield letters and digits of ASCII in another width or style, or as another character that is drawn the same."""
+    """Yield characters that look like ASCII letters or digits in another width or style."""
     for at, character in enumerate(text):
         if character.isascii() or not _styled(character):
             continue
@@ -187,7 +187,7 @@ def _styled(character: str) -> bool:
 def _of_digits(text: str) -> Iterator[int]:
     """Yield the places of digits of another script, such as Arabic ones, that a reader could take for ASCII digits.
 
-    They do so unless the text has letters of that script, and the word has no ASCII character.
+    Digits are left out if the text has letters of that script, and the word has no ASCII character.
     """
     scripts = {script_of(character) for character in set(text)}
     for word in _WORD.finditer(text):

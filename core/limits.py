@@ -1,9 +1,9 @@
-"""Limits of time of whatever asks the database: nobody waits for somebody who does not answer (promises 4, 9).
+"""Limits of time for clients of the database, so that nobody waits for a process that does not answer (promises 4, 9).
 
-A process that is stopped, cut off or gone with its machine keeps its connections open, and its locks with them. So
-PostgreSQL ends a transaction whose client says nothing, a statement that runs on, and a wait for a lock; and we drop a
-connection on which nothing is answered. Each limit is shorter than a lease: what such a process held is free before
-its leases run out.
+A process that is stopped, disconnected or lost with its machine keeps its connections open, and its locks with them. So
+PostgreSQL ends an idle transaction, a statement that runs too long, and a long wait for a lock; and we drop a
+connection without answers. Each limit is shorter than a lease, so the locks of such a process are free before its
+leases run out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import asyncpg
 from msgspec import Struct
 
-# The lease for which the seconds of ``Limits`` are meant, and the shortest one that they are scaled down to.
+# The lease to which the seconds of ``Limits`` belong, and the shortest lease to which they are scaled down.
 LEASE_SECONDS = 30.0
 LEASE_SECONDS_MIN = 12.0
 
@@ -23,9 +23,8 @@ LEASE_SECONDS_MIN = 12.0
 class Limits(Struct, frozen=True):
     """Limits in seconds, each shorter than the lease of ``LEASE_SECONDS``; ``within`` scales them to a shorter one.
 
-    ``lock``: a wait for a lock. ``idle``: a transaction whose client says nothing. ``statement``: one statement.
-    ``answer``: one exchange, as the client sees it. ``alive``: a connection without a sign
-    of life of the other machine.
+    ``lock``: a wait for a lock. ``idle``: a transaction whose client is idle. ``statement``: one statement. ``answer``:
+    one exchange, as the client sees it. ``alive``: a connection without a sign of life from the other machine.
     """
 
     lock: float = 2.0
@@ -43,7 +42,7 @@ class Limits(Struct, frozen=True):
 
     @property
     def turn(self) -> float:
-        """The longest wait of somebody who must get through: whoever holds the lock is gone by then."""
+        """The wait for a lock of a caller that must succeed: a holder that has vanished has lost the lock by then."""
         return self.idle + self.lock
 
     def settings(self) -> dict[str, str]:
@@ -65,7 +64,7 @@ def milliseconds(seconds: float) -> str:
 
 
 def keep_alive(transport: Any, seconds: float) -> None:
-    """Let the system end a TCP connection if the other machine gives no sign of life; other sockets need nothing."""
+    """Let the system end a TCP connection without a sign of life from the other machine; skips other sockets."""
     found = transport.get_extra_info("socket")
     if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
         return
@@ -77,7 +76,7 @@ def keep_alive(transport: Any, seconds: float) -> None:
         "TCP_USER_TIMEOUT": round(seconds * 1000),
     }
     for name, value in options.items():
-        if hasattr(socket, name):  # not every system has them all; the deadline of each exchange holds anywhere
+        if hasattr(socket, name):  # not every system has them all; the deadline of each exchange holds everywhere
             found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 

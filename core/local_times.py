@@ -1,7 +1,7 @@
-"""Moments that are written as local times: a date, a time of the day, and a time zone by its IANA name. Pure.
+"""Converts local times (a date, a time of the day, an IANA time zone) to moments. Pure.
 
-One rule for both changes of the clocks, that of RFC 5545: a local time that is skipped is read with the offset before
-the change (02:30 becomes 03:30), and a local time that comes twice is the first of the two.
+Both changes of the clocks follow RFC 5545: a local time that is skipped is read with the offset before the change
+(02:30 becomes 03:30), and a local time that comes twice means the first of the two moments.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def zone_of(name: str) -> ZoneInfo:
 
 
 def moment_at(day: date, clock: time, zone: ZoneInfo, *, second: bool = False) -> datetime:
-    """The moment of a local time, in UTC. ``second`` asks for the later one of a time that comes twice."""
+    """The moment of a local time, in UTC; ``second``: the later moment of a time that comes twice."""
     return datetime.combine(day, clock, zone).replace(fold=int(second)).astimezone(UTC)
 
 
@@ -70,7 +70,7 @@ def day_of(text: str, zone: ZoneInfo) -> date:
 
 
 def shifted(day: date, days: int, months: int) -> date:
-    """The date so many months and days later. A month that is too short gives its last day."""
+    """The date ``months`` and ``days`` later. In a month that is too short it is the last day."""
     whole = day.year * 12 + day.month - 1 + months
     year, month = divmod(whole, 12)
     if year not in YEARS or abs(days) > 1_000_000:

@@ -9,11 +9,11 @@ from core.errors import CountersealError, TransportError
 
 log = structlog.get_logger(__name__)
 
-# SQLSTATE classes of errors in what we wrote, which a retry cannot fix: data, constraint, statement, program limit, and
-# the moves that our triggers refuse.
+# SQLSTATE classes of errors in our data or statements, which a retry cannot fix: data, constraint, statement, program
+# limit, and the moves that our triggers refuse.
 _LASTING = ("22", "23", "42", "54", "P0")
 
-# Classes that pass by themselves: connection, read-only server, a transaction in which we said nothing for too long,
+# Classes of errors that pass by themselves: connection, read-only server, a transaction that was idle for too long,
 # lost race, resources, locks, operator, disk.
 _AWAY = ("08", "25006", "25P03", "40", "53", "55", "57", "58")
 

@@ -1,4 +1,4 @@
-"""Templates that leave out what is not there: one document fits all inputs, whichever of them are given."""
+"""Templates that leave out missing values, so that one document fits any subset of the inputs."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from core.templates import Template
 
 
 class Present(Template):
-    """An object of which each member is one place of a variable: a member whose place does not exist is left out."""
+    """An object whose members are each one place of a variable: a member whose place does not exist is left out."""
 
     __slots__ = ("_places",)
 
     def __init__(self, template: Template) -> None:
-        super().__init__(*template.made_of)
+        super().__init__(*template.parts)
         members = self._node if isinstance(self._node, dict) else {}
         self._places = {name: Template(self._environment, item).one_place for name, item in members.items()}
 
     def render(self, values: Mapping[str, object]) -> Json:
-        """The members that there are. Errors as in ``Template.render``."""
+        """Render the members whose places exist. Errors as for ``Template.render``."""
         assert isinstance(self._node, dict), "it is compiled from an object"
         there = {name: item for name, item in self._node.items() if _is_there(self._places[name], values)}
         return Template(self._environment, there, self._languages).render(values)
 
 
 def _is_there(place: tuple[str, tuple[str, ...]] | None, values: Mapping[str, object]) -> bool:
-    """True if the place exists, or if it is none, so that rendering it says what is wrong."""
+    """True if the place exists; also if there is no place, so that rendering reports the fault."""
     if place is None:
         return True
     here = values.get(place[0])

@@ -1,4 +1,4 @@
-"""Quiet hours: when a person hears nothing in private.
+"""Quiet hours: the hours in which a person gets no private messages.
 
 Messages wait until these hours end; no deadline moves because of them.
 """
@@ -12,14 +12,14 @@ from msgspec import Struct
 
 
 class Quiet(Struct, frozen=True):
-    """The hours of every day, in a time zone of the IANA database. Those that end before they begin last over night."""
+    """The hours of every day, in a time zone of the IANA database. An end before the beginning is on the next day."""
 
     zone: str
     begins: time
     ends: time
 
     def left(self, now: datetime) -> timedelta:
-        """The time from ``now`` until they end; none outside of them, or if this machine does not know the zone."""
+        """The time from ``now`` to the end of the hours; zero outside of them, or if the zone is unknown here."""
         zone = zone_of(self.zone)
         if zone is None:
             return timedelta(0)

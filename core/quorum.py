@@ -12,7 +12,7 @@ Plan: TypeAlias = tuple[GroupQuorum, ...]
 
 
 def plans_of(terms: Terms, *, escalated: bool) -> tuple[Plan, ...]:
-    """The plans of which one must be met: the groups of the terms and, once it is in force, of the escalation."""
+    """The plans of which one must be met: the terms' groups and, once it is in force, those of the escalation."""
     plans = [_merged(terms.approvers)]
     escalation = terms.escalate
     if escalated and escalation is not None:
@@ -23,7 +23,7 @@ def plans_of(terms: Terms, *, escalated: bool) -> tuple[Plan, ...]:
 
 
 def _merged(groups: Sequence[GroupQuorum]) -> Plan:
-    """The groups without duplicates: of a group that is named twice the larger quorum stays."""
+    """The groups without duplicates: a group that is named twice gets the larger quorum."""
     merged: dict[str, GroupQuorum] = {}
     for group in groups:
         known = merged.get(group.key)
@@ -32,7 +32,7 @@ def _merged(groups: Sequence[GroupQuorum]) -> Plan:
 
 
 def plan_met(terms: Terms, plan: Sequence[GroupQuorum], people: Sequence[frozenset[str]]) -> bool:
-    """True if these people, each with the keys of their groups, meet the plan."""
+    """True if these people, given with the keys of their groups, meet the plan."""
     if not terms.two_person:
         return all(sum(group.key in theirs for theirs in people) >= group.of for group in plan)
     keys = {group.key for group in plan}

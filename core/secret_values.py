@@ -1,7 +1,7 @@
-"""Secrets by reference: where a value may stand is told by ``${{ secrets.NAME }}``, and the value is read at the call.
+"""Secrets by reference: a document has ``${{ secrets.NAME }}`` in place of a value, which is read at the call.
 
-A declaration says where the value is kept and which targets may get it. Whoever keeps the value adds the tenant's own
-place itself, so no declaration can name another tenant's secret.
+A declaration says where the value is kept and which targets may get it. The keeper itself adds the tenant's own place
+to the name, so no declaration can name another tenant's secret.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from core.canonical import Json
 from core.errors import ConfigurationError, InputError
 
 REFERENCE = re.compile(r"\$\{\{\s*secrets\.([A-Za-z_][A-Za-z0-9_]{0,62})\s*\}\}")
-# Whatever looks like a reference: a text from outside that holds one is never taken for an author's.
+# Matches everything that looks like a reference: one in a text from outside never counts as an author's.
 LIKE_REFERENCE = re.compile(r"\$\{\{\s*secrets\b")
 _TARGET = re.compile(r"(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?: as (?P<account>\S.*))?\Z")
 
 
 class Use(StrEnum):
-    """The uses of a secret that is never sent: it checks signatures of what comes in, or signs evidence."""
+    """The uses of a secret that is never sent: to check signatures of incoming requests, or to sign evidence."""
 
     INCOMING = "incoming"
     EVIDENCE = "evidence"
@@ -39,7 +39,7 @@ class Keeper(StrEnum):
 
 
 class SecretError(ConfigurationError):
-    """A secret that cannot be had, or that its declaration does not allow here. It never holds a value.
+    """A secret that cannot be read, or that its declaration does not allow here. The error never holds a value.
 
     ``again``: a later try may help, because the keeper of the value did not answer.
     """
@@ -50,7 +50,7 @@ class SecretError(ConfigurationError):
 
 
 class Target(Struct, frozen=True):
-    """A host that may get a secret; a port or an account narrows it. ``port`` None is the port of the scheme."""
+    """A host that may get a secret, perhaps only at a port or for an account. Without ``port``: the scheme's port."""
 
     host: str
     port: int | None = None
@@ -66,7 +66,7 @@ class Target(Struct, frozen=True):
         return cls(match["host"].strip("[]").lower(), port, match["account"])
 
     def covers(self, other: Target) -> bool:
-        """True if a request to ``other`` may hold a secret that is declared for this target."""
+        """True if a secret that is declared for this target may be sent to ``other``."""
         return (self.host, self.port) == (other.host, other.port) and self.account in (None, other.account)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Target(Struct, frozen=True):
 
 
 class Secret(Struct, frozen=True):
-    """The declaration of a secret of one tenant: its keeper, its name and key there, and who may get it."""
+    """The declaration of a tenant's secret: its keeper, its name and key there, and the targets that may get it."""
 
     tenant: str
     name: str
@@ -95,7 +95,7 @@ class Secret(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """The value of a secret as its keeper gave it. ``version`` names it without telling anything of it."""
+    """The value of a secret from its keeper. ``version`` identifies the value without revealing anything of it."""
 
     text: str
     version: str
@@ -105,7 +105,7 @@ class Value(Struct, frozen=True):
 
 
 class Vault(Protocol):
-    """Reads values from their keepers. Safe for concurrent use; caches nothing that goes out."""
+    """Reads values from their keepers. Safe for concurrent use; caches no value that is sent."""
 
     async def read(self, secret: Secret) -> Value:
         """The value now. ``SecretError`` names the secret, and never a value."""
@@ -121,7 +121,7 @@ def named_in(value: Json) -> Iterator[str]:
 
 
 def filled(value: Json, values: Mapping[str, str]) -> Json:
-    """The value with every reference replaced, in texts at any depth. What is filled in is not looked at again."""
+    """The value with every reference replaced, in texts at any depth. A filled-in value is not searched again."""
     if isinstance(value, str):
         return REFERENCE.sub(lambda match: values[match[1]], value)
     if isinstance(value, list):

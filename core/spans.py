@@ -1,4 +1,4 @@
-"""ISO 8601 durations as texts, read and written with the standard library alone: the verifier reads them, too."""
+"""Reads and writes ISO 8601 durations with the standard library only, because the verifier uses it as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The signatures of Standard Webhooks (standardwebhooks.com), of what comes in and of what goes out. Pure."""
+"""The signatures of Standard Webhooks (standardwebhooks.com), for incoming and outgoing messages. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def key_of(secret: str) -> bytes:
         found = base64.b64decode(secret.strip().removeprefix("whsec_"), validate=True)
     except (binascii.Error, ValueError):
         found = b""
-    if len(found) < KEY_BYTES_MIN:  # anybody could sign with an empty one
+    if len(found) < KEY_BYTES_MIN:  # anybody could sign with an empty key
         words = "the secret of this endpoint is no key of Standard Webhooks."
         raise ConfigurationError(words, remedy="It is whsec_ and base64, as the sender shows it.")
     return found

@@ -3,9 +3,9 @@
 A text that is one expression keeps the expression's type; inside a longer text only strings, numbers and booleans
 are allowed. An expression's result is never rendered again: a value that contains ``${{`` stays as it is.
 
-If an input is a text of another language, values in it are escaped for that language; the author's own words are not.
-This includes a value that is the whole text, and every text in a list or map. ``${{ raw(…) }}`` disables escaping.
-Only the published workflow has an author: in steps that are added to a run, the words themselves are values, too.
+If an input is a text of another language, the values in it are escaped for that language, even if a value is the whole
+text, or a text in a list or map; the author's own words are not escaped. ``${{ raw(…) }}`` disables escaping. Only a
+published workflow has an author: in steps that are added to a run, the words themselves are escaped like values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Languages(Protocol):
 
 
 class Added(Struct, frozen=True):
-    """The languages of a step that was added to a run: no word in it is an author's, and ``raw(…)`` escapes, too."""
+    """The languages of a step that was added to a run: no word of it is an author's, and even ``raw(…)`` escapes."""
 
     languages: Languages
 
@@ -61,7 +61,7 @@ class Added(Struct, frozen=True):
         return self.languages.within(path)
 
     def lends(self, path: Path) -> bool:
-        """True if the text at this place may refer to a secret: its declaration, and not its author, says where to."""
+        """True if the text at this place may refer to a secret: the secret's declaration limits where it is sent."""
         return self.languages.lends(path)
 
 
@@ -101,7 +101,7 @@ class Template:
 
     @property
     def one_place(self) -> tuple[str, tuple[str, ...]] | None:
-        """The variable and the members below it, if it is one expression that is nothing but these."""
+        """The variable and the members below it, if the template is one expression that is just a path; else None."""
         part = self._node.parts[0] if isinstance(self._node, _Text) and len(self._node.parts) == 1 else None
         return part.place if isinstance(part, Expression) else None
 
@@ -117,12 +117,12 @@ class Template:
         return made
 
     @property
-    def made_of(self) -> tuple[Environment, _Node, Languages | None]:
-        """All that another kind of template is made of, to be rendered otherwise."""
+    def parts(self) -> tuple[Environment, _Node, Languages | None]:
+        """The parts of the template, for a subclass that renders it in another way."""
         return self._environment, self._node, self._languages
 
     def word(self, path: Path) -> str | None:
-        """The text at this place if the document fixes it; None if it is computed, or if nothing stands there."""
+        """The text at this place if the document fixes it; None if it is computed, or if there is nothing."""
         here: _Node = self._node
         for step in path:
             if isinstance(here, dict) and isinstance(step, str):
@@ -136,7 +136,7 @@ class Template:
         return here if isinstance(here, str) else None
 
     def literals(self) -> JsonObject:
-        """The members of an object that read no variable. One that fails to render is left out: its step will fail."""
+        """The members of an object that read no variable, except unrenderable ones: their step will fail."""
         found: JsonObject = {}
         for name, member in self._node.items() if isinstance(self._node, dict) else ():
             with suppress(ExpressionError):
@@ -163,7 +163,7 @@ def compile_value(
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text with expressions in it; one alone keeps its type. ``place`` is its path in a nested value and a prefix.
+    """A text with expressions; one expression alone keeps its type. ``place``: its path in a value, and a prefix.
 
     The parts at the indexes ``raw`` are not escaped.
     """
@@ -206,7 +206,11 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
         if isinstance(value, str) and LIKE_REFERENCE.search(value):
             _check_reference(value, languages, path)
             return value
-        text = _compile_text(environment, value, languages=_spoken(languages, path)) if isinstance(value, str) else ""
+        text = (
+            _compile_text(environment, value, languages=_languages_in(languages, path))
+            if isinstance(value, str)
+            else ""
+        )
     except ExpressionError as error:
         raise TemplateError(error, path, prefix) from None
     if isinstance(text, _Text):
@@ -219,7 +223,7 @@ def _compile(environment: Environment, value: Json, path: Path, prefix: str, lan
 
 
 def _check_reference(text: str, languages: Languages | None, path: Path) -> None:
-    """Refuse a reference to a secret in a place that is not declared for it, or beside something that is computed."""
+    """Refuse a reference to a secret in a place that is not declared for secrets, or in a text with an expression."""
     if languages is None or not languages.lends(path):
         remedy = "It may stand in `headers` of an operation that sends an HTTP request."
         raise ExpressionError("refers to a secret, and this place is not declared for one", remedy=remedy)
@@ -227,7 +231,7 @@ def _check_reference(text: str, languages: Languages | None, path: Path) -> None
         raise ExpressionError("has a secret and an expression in one text", remedy="Write the rest as it is.")
 
 
-def _spoken(languages: Languages | None, path: Path) -> Languages | None:
+def _languages_in(languages: Languages | None, path: Path) -> Languages | None:
     """The languages, if a text at or below this place has one."""
     return languages if languages is not None and languages.within(path) else None
 
@@ -318,9 +322,9 @@ def _check_length(text: str) -> None:
 
 
 def translated(value: Json, languages: Languages, path: Path) -> Json:
-    """A value that somebody wrote who is no author, escaped wherever it is a text of another language.
+    """Escape a value that no author wrote, wherever it is a text of another language.
 
-    An address as a whole has no words of an author around it. It is not escaped, but may not step to another path.
+    A whole address has no author's words around it: it is not escaped, but may not lead to another path.
     """
     return _escaped(value, languages, path, whole=True)
 

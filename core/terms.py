@@ -14,7 +14,7 @@ from core.identity import Directory, Entry, Role
 FRESH_SECONDS = 24 * 3600
 # The time for which a rejection binds, unless policy names another.
 REJECTION_SECONDS = 24 * 3600
-# The bounds of open questions and of calls that fail again, unless policy names others (``Terms``).
+# The bounds of open questions and of repeatedly failing calls, unless policy names others (``Terms``).
 QUESTIONS = {"turn": 5, "run": 20, "requester": 100, "failures": 3}
 
 
@@ -27,7 +27,7 @@ class Tier(StrEnum):
 
 
 class Stopped(StrEnum):
-    """The kinds of things that can be paused. Only the operator of the installation suspends a tenant."""
+    """The kinds of things that can be stopped. Only the installation's operator can suspend a tenant."""
 
     SUSPENDED = "suspended"
     TENANT = "tenant"
@@ -40,7 +40,7 @@ class Stopped(StrEnum):
 class Unresolved(StrEnum):
     """The decision if the directory does not know somebody who shaped an action: deny it, or ask all the same.
 
-    We cannot stop an unknown person from voting on what they shaped (promise 12).
+    An unknown person cannot be kept from voting on what they shaped (promise 12).
     """
 
     DENY = "deny"
@@ -50,7 +50,8 @@ class Unresolved(StrEnum):
 class GroupSource(StrEnum):
     """The source of a group's members: our directory, or Slack (user groups).
 
-    The last two are one person: somebody's manager by the directory, or whom a field of the target names.
+    The last two kinds ask one person: somebody's manager by the directory, or the person whom a field of the target
+    names.
     """
 
     GROUP = "group"
@@ -59,15 +60,15 @@ class GroupSource(StrEnum):
     PERSON = "person"
 
 
-# One person is asked: `ana.lee/raj.quist` is Ana Lee as the manager of Raj Quist, `ana.lee/action.before.owner` whom
-# that field names. No id has a slash. `?` stands in the place of whoever has not been found yet.
+# The key of one person: `ana.lee/raj.quist` is Ana Lee as the manager of Raj Quist, `ana.lee/action.before.owner` is
+# Ana Lee as named by that field. No id has a slash. `?` replaces the id of a person who was not found yet.
 UNFOUND = "?"
 
 
 class GroupQuorum(Struct, frozen=True):
     """A quorum: ``of`` distinct members of ``group`` must agree; at least 1.
 
-    Of one person ``group`` is their id, and after a slash where that comes from.
+    For one person ``group`` is their id, a slash, and the source of that id.
     """
 
     group: str
@@ -86,17 +87,17 @@ class GroupQuorum(Struct, frozen=True):
 
     @property
     def person(self) -> str | None:
-        """The id of the one person whom this asks, ``UNFOUND`` before they are found; None for a group."""
+        """The id of the one person whom this asks, or ``UNFOUND`` before they are found; None for a group."""
         return self.group.partition("/")[0] if self.source in _ONE else None
 
     @property
     def comes_from(self) -> str:
-        """Whose manager the one person is, or the field that names them; "" for a group."""
+        """The id of the person whose manager is asked, or the field that names the person; "" for a group."""
         return self.group.partition("/")[2] if self.source in _ONE else ""
 
     @property
     def words(self) -> str:
-        """The name of the group; of one person their id, with where that comes from."""
+        """The name of the group; for one person, their id and its source."""
         if self.source not in _ONE:
             return self.group
         why = f"{'manager of' if self.source is GroupSource.MANAGER_OF else 'named by'} {self.comes_from}"
@@ -106,19 +107,19 @@ class GroupQuorum(Struct, frozen=True):
 _ONE = (GroupSource.MANAGER_OF, GroupSource.PERSON)
 
 
-# If the directory has a group of this name, a change of the policy in force, or of this group, takes two of it. Nobody
-# does that for somebody else.
+# If the directory has a group of this name, a change of the policy in force, or of this group, takes two of its
+# members. This right is never delegated.
 POLICY_APPROVERS = "policy_approvers"
 
 
 def may_be_delegated(key: str) -> bool:
-    """True if somebody else may decide as a member of this group. Of its own groups Slack alone knows the members."""
+    """True if a delegate may decide as a member of this group; never in Slack's groups or ``POLICY_APPROVERS``."""
     source, _, _ = key.partition(":")
     return source != GroupSource.SLACK_GROUP and key != f"{GroupSource.GROUP}:{POLICY_APPROVERS}"
 
 
 def holds(entry: Entry, key: str, people: Directory) -> bool:
-    """True if this entry is in the group with this key by the directory. Of its own groups Slack alone knows."""
+    """True if this entry is in the group with this key by the directory; never for Slack's own groups."""
     source, _, group = key.partition(":")
     person, _, comes_from = group.partition("/")
     match source:
@@ -133,7 +134,7 @@ def holds(entry: Entry, key: str, people: Directory) -> bool:
 
 
 class Escalation(Struct, frozen=True):
-    """An escalation: after ``after_seconds`` without a decision, ``to`` may decide in place of the groups it covers.
+    """An escalation: after ``after_seconds`` without a decision, ``to`` may decide in place of the covered groups.
 
     ``covers`` holds keys of ``Terms.approvers``; empty covers all of them. A group that is not covered stays required,
     so one rule's escalation never waives another rule's approvers.
@@ -145,7 +146,7 @@ class Escalation(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True):
-    """A grant of a voter in advance: ``uses`` of the same within ``seconds``, by this run or, ``agent``, one agent."""
+    """A voter's grant in advance: ``uses`` of the same within ``seconds``, for this run or (``agent``) for an agent."""
 
     uses: int
     seconds: int
@@ -162,7 +163,7 @@ class Grant(Struct, frozen=True):
 
 
 class BreakGlass(Struct, frozen=True):
-    """The terms of an emergency: who may act alone, for how long that lets the action out, and who reviews it."""
+    """The terms of emergency access: who may approve alone, how long that lets the action out, and who reviews it."""
 
     by: tuple[str, ...]
     review: tuple[str, ...]
@@ -170,7 +171,7 @@ class BreakGlass(Struct, frozen=True):
 
     @property
     def keys(self) -> frozenset[str]:
-        """The keys of the groups of which somebody has to be, all of them, to break the glass."""
+        """The keys of the groups; a person must be in all of them to break the glass."""
         return frozenset(f"{GroupSource.GROUP}:{name}" for name in self.by)
 
 
@@ -180,13 +181,13 @@ class Terms(Struct, frozen=True):
     ``two_person`` asks for at least two people, each of whom fills one seat only. Nobody who shaped the action decides
     on it, except in a role that ``allow`` lists. ``expires_seconds`` None means that the question waits until it is
     decided or canceled. ``remind_seconds`` count from the request. An approval that is not used within
-    ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``; ``questions`` bounds what is asked:
-    open questions of an agent's ``turn``, of a ``run``, of a ``requester``, and how often a call that was approved may
-    have ``failed`` before nobody is asked about it any more. ``channel`` is where the card goes, None for the usual
-    place: it decides nothing, so no approval is void because of it. ``grants`` bounds what an approver may allow
-    in advance: how many ``uses``, for how many ``seconds``; None if nothing. With ``step_up_seconds`` an approval
-    counts only so long after a login of its voter anew, for this question and action; None if any login will do.
-    ``break_glass`` says who may let the action out alone in an emergency; None if nobody may.
+    ``fresh_seconds`` is void. A rejection binds for ``rejection_seconds``. ``questions`` bounds the open questions of
+    an agent's ``turn``, of a ``run`` and of a ``requester``, and how often an approved call may have ``failed`` before
+    nobody is asked about it any more. ``channel`` is where the card goes, None for the usual place; it does not bind,
+    so a change of it voids no approval. ``grants`` bounds what an approver may allow in advance (``uses``,
+    ``seconds``); None if nothing. With ``step_up_seconds`` an approval counts only for that time after its voter's new
+    login for this question and action; None if any login is enough. ``break_glass`` says who may let the action out
+    alone in an emergency; None if nobody may.
     """
 
     tier: Tier
@@ -212,7 +213,7 @@ class Terms(Struct, frozen=True):
     def to_json(self) -> JsonObject:
         """A JSON object that ``from_json`` reads back to an equal value; it is stored with the approval."""
         stored: JsonObject = json.decode(json.encode(self, order="deterministic"))
-        # Terms from before there were these have the same digest as ever.
+        # Keys without a value are left out, so that terms of earlier releases keep their digests.
         return {name: value for name, value in stored.items() if value is not None or name not in _LATER}
 
     def bound(self) -> JsonObject:
@@ -225,5 +226,5 @@ class Terms(Struct, frozen=True):
         return convert(value, cls)
 
 
-# Left out of the stored form while nobody has set them.
+# These are left out of the stored form if nobody has set them.
 _LATER = frozenset({"rejection_seconds", "questions", "channel", "grants", "step_up_seconds", "break_glass"})

@@ -1,7 +1,7 @@
-"""Traces of runs: ids that are derived from a run and its parts, and whoever watches what this process does.
+"""Traces of runs: ids that are derived from a run and its parts, and watchers of what this process does.
 
-A trace has the id of its run. The id of a span is derived from the run and what the span is about, so processes need
-not exchange anything, and nothing is stored. Nobody watches by default: then each place below costs one comparison.
+A trace has the id of its run. The id of a span is derived from the run and the subject of the span, so processes need
+not exchange anything, and nothing is stored. By default there is no watcher: then each report costs one comparison.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9
 
 
 class Inbound(NamedTuple):
-    """The request that is served: when it came (Unix nanoseconds), and the trace that its caller named."""
+    """The request that is being served: its time of arrival (Unix nanoseconds), and the trace that its caller named."""
 
     began: int
     traceparent: str
 
 
 class Appended(NamedTuple):
-    """The lines of one append to a run's book, which hold no values. ``asked_at``: it decided a question of then."""
+    """The lines of one append to a run's book, without values. ``asked_at``: when the question it decides was asked."""
 
     tenant: str
     run_id: UUID
@@ -51,8 +51,8 @@ class Called(NamedTuple):
     answered: datetime
 
 
-class Told(NamedTuple):
-    """A delivery of a message, such as a card or a bundle, that took ``seconds``. It was heard of ``at`` this time."""
+class Delivered(NamedTuple):
+    """A delivery of a message, such as a card or a bundle, that took ``seconds``. It was reported ``at`` this time."""
 
     tenant: str
     run_id: UUID
@@ -66,16 +66,16 @@ class Told(NamedTuple):
 
 
 class Watcher(Protocol):
-    """A watcher is told what this process does. It neither raises nor waits."""
+    """Gets reports of what this process does. Its methods neither raise nor wait."""
 
     def appended(self, done: Appended) -> None:
-        """Hear of an append that has been made."""
+        """Take the report of an append that was made."""
 
     def called(self, done: Called) -> None:
-        """Hear of a call that has been answered, or given up."""
+        """Take the report of a call that was answered or given up."""
 
-    def told(self, done: Told) -> None:
-        """Hear of a delivery."""
+    def delivered(self, done: Delivered) -> None:
+        """Take the report of a delivery."""
 
 
 watchers: tuple[Watcher, ...] = ()
@@ -88,7 +88,7 @@ OUTBOUND: ContextVar[str | None] = ContextVar("outbound", default=None)
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """Tell this watcher, too, until the end."""
+    """Report to this watcher, too, inside the block."""
     global watchers
     watchers = (*watchers, watcher)
     try:
@@ -103,13 +103,13 @@ def trace_id(run_id: UUID) -> int:
 
 
 def span_id(run_id: UUID, *about: object) -> int:
-    """The id of the span about this part of a run; without a part, of its start, which all others are below."""
+    """The id of the span about this part of a run; without a part, of the run's start, the parent of all others."""
     name = "\0".join(str(part) for part in about)
     return int.from_bytes(sha256(run_id.bytes + name.encode()).digest()[:8], "big") or 1
 
 
 def step_span(run_id: UUID, step: str, epoch: int = 1) -> int:
-    """The id of the span of a step's lease. What concerns the step is below its first."""
+    """The id of the span of a step's lease. Spans about the step itself are below the span of its first lease."""
     return span_id(run_id, "step", step, *((epoch,) if epoch > 1 else ()))
 
 

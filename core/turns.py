@@ -1,8 +1,8 @@
-"""A few places for the work of all tenants; whoever waits for one comes by the turns of tenants (promise 9).
+"""Shares a few places of work among all tenants, which take turns (promise 9).
 
-First come, first served lets the tenant that asks a thousand times hold up whoever asks once. Here a free place goes
-to the tenant that holds fewest, and among equals to the one whose turn was longest ago. No tenant holds more than its
-share.
+First come, first served would let a tenant that asks a thousand times hold up one that asks once. Here a free place
+goes to the tenant that holds the fewest, and among equals to the one whose turn was longest ago. No tenant holds more
+than its share.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-# The installation's own work, which is no tenant's: it has no share that it could use up.
+# The installation's own work, which belongs to no tenant and has no limit of a share.
 NOBODY = ""
 
 
 class Turns:
-    """Gives ``places`` to all, of which one tenant holds at most ``of_one``. All calls come from one loop."""
+    """Hands out ``places``, of which one tenant holds at most ``of_one``. All calls come from one event loop."""
 
     def __init__(self, places: int, of_one: int | None = None) -> None:
         self._free = places
         self._of_one = places if of_one is None else of_one
         self._held: dict[str, int] = {}
-        # Tenants in the order of their turns. None of them could take a place that is free now.
+        # Waiting tenants in the order of their turns. None of them could take a free place now.
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def take(self, tenant: str) -> None:
-        """Wait for a place. Whoever is canceled meanwhile has none."""
+        """Wait for a place. A canceled waiter gets none."""
         held = self._held.get(tenant, 0)
         if self._free and (held < self._of_one or tenant == NOBODY):
             self._free, self._held[tenant] = self._free - 1, held + 1
@@ -38,11 +38,11 @@ class Turns:
             await place
         except BaseException:
             if place.done() and not place.cancelled():
-                self.give(tenant)  # it came at this very moment
+                self.give(tenant)  # the place came at this very moment
             raise
 
     def give(self, tenant: str) -> None:
-        """Give a place back, and hand on whatever is free."""
+        """Give a place back, and hand free places to waiters."""
         self._free += 1
         self._held[tenant] -= 1
         if not self._held[tenant]:

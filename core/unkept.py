@@ -1,7 +1,7 @@
-"""Markers in the place of values that cannot be kept: too large, too deep, no JSON, or text that cannot be stored.
+"""Markers in place of values that cannot be kept: too large, too deep, no JSON, or text that cannot be stored.
 
-An effect that has happened is recorded as done, whatever its answer holds. What cannot be kept of the answer is named
-where it would stand, with the reason, its size and a digest. An expression that reads such a place fails.
+An effect that has happened is recorded as done, whatever its answer holds. A part of the answer that cannot be kept is
+replaced by a marker with the reason, its size and a digest. An expression that reads the marker fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_marker(value: object) -> TypeGuard[JsonObject]:
 
 
 def marker(value: object, reason: str) -> JsonObject:
-    """The marker for this value. Size and digest are those of its JSON, or of what Python shows of it."""
+    """The marker for this value. Size and digest are those of its JSON, or of its ``repr`` if it has none."""
     try:
         data = canonical_bytes(value)
     except (InputError, AttributeError, TypeError, ValueError):
@@ -33,7 +33,7 @@ def marker(value: object, reason: str) -> JsonObject:
 
 
 def storable(output: object, *, bytes_max: int = VALUE_BYTES_MAX) -> JsonObject:
-    """The output as an object that can be stored: itself, or with markers for the members that cannot be."""
+    """The output as an object that can be stored: unchanged, or with markers for members that cannot be stored."""
     if type(output) is dict and unfit(output, "It") is None:
         return output
     if type(output) is not dict:
@@ -49,14 +49,14 @@ def storable(output: object, *, bytes_max: int = VALUE_BYTES_MAX) -> JsonObject:
 
 
 def first_marker(value: object) -> JsonObject | None:
-    """A marker that is in this value; None if there is none. The value's depth is bounded, as of all stored values."""
+    """The first marker in this value; None if there is none. The value's depth is bounded, as in the store."""
     if is_marker(value):
         return value
     items: Any = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return next((found for item in items if (found := first_marker(item)) is not None), None)
 
 
-def said_of(found: JsonObject) -> str:
+def describe(found: JsonObject) -> str:
     """The marker in words."""
     about: Any = found[NOT_KEPT]
     facts = about if isinstance(about, dict) else {}

@@ -58,7 +58,7 @@ def empty_keys(value: object, path: _Location = ()) -> Iterator[_Location]:
 
 
 def _is_echo(fault: Mapping[str, Any], faults: Sequence[Mapping[str, Any]]) -> bool:
-    """True if a list counts as too short only because its items are faulty; those are reported already."""
+    """True if a list counts as too short only because its items are faulty; the items are reported already."""
     place = fault["loc"]
     inside = (other for other in faults if len(other["loc"]) > len(place) and other["loc"][: len(place)] == place)
     return fault["type"] == "too_short" and any(inside)

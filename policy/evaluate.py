@@ -57,13 +57,13 @@ class RuleError(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """Policy's answer for one action.
+    """The decision of the policies on one action.
 
-    ``policies`` are all that were evaluated; ``asking`` are those whose rules decided the outcome. ``rules`` are all
-    that fired, in the policies' order, outranked ones included. ``reasons`` are sentences for people, at least one.
-    ``approval`` is set exactly if the outcome is needs_approval. ``facts_read`` are the operation and the facts that
-    the matching rules read, with their values (sensitive ones too): enough to judge the action again. ``in_doubt`` are
-    the groups that the rules name to resolve a doubt about the action.
+    ``policies`` are all evaluated policies; ``asking`` are the policies whose rules decided the outcome. ``rules`` are
+    all rules that fired, in the policies' order, including outranked ones. ``reasons`` are sentences for people, at
+    least one. ``approval`` is set exactly if the outcome is needs_approval. ``facts_read`` are the operation and the
+    facts that the matching rules read, with their values (sensitive ones too): enough to judge the action again.
+    ``in_doubt`` are the groups that the rules name to resolve a doubt about the action.
     """
 
     outcome: Ruling
@@ -94,7 +94,7 @@ def deny(
     policies: tuple[PolicyName, ...] = (),
     read: Mapping[str, object] = MappingProxyType({}),
 ) -> Decision:
-    """A denial by no rule: by a cap (``cap:max_writes_per_run``), or because there is no usable policy."""
+    """A denial that no rule made: by a cap (``cap:max_writes_per_run``), or because there is no usable policy."""
     fired = (FiredRule(code, Ruling.DENY, sentence),)
     return Decision(Ruling.DENY, policies, fired, (), (sentence,), None, read)
 
@@ -166,7 +166,7 @@ def _of_agent(context: FactContext) -> dict[str, object]:
 
 
 def _changed(action: Action) -> list[str]:
-    """The fields that are written and that hold something else, as far as they were read."""
+    """The written fields whose present value differs, as far as it was read."""
     before = {} if action.before is None else action.before
     return [field for field, after in action.fields.items() if field not in before or before[field] != after]
 
@@ -181,8 +181,8 @@ _PLAIN_REASONS = {
 def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, workflow: str | None = None) -> Decision:
     """Judge one action. The content of policies or facts never raises.
 
-    ``workflow`` selects the policies that apply, if the facts lack it: a recorded decision holds only the facts that
-    rules have read.
+    ``workflow`` selects the applying policies if the facts lack it: a recorded decision holds only the facts that rules
+    have read.
     """
     workflow = str(facts.get("run.workflow", "")) if workflow is None else workflow
     applying = policies.applying(workflow, operation)
@@ -201,12 +201,13 @@ def evaluate(policies: PolicySet, facts: Mapping[str, object], operation: str, w
     # Both branches of a rule with `otherwise` fail together: report one error, that of the first.
     errors = tuple({named.id: RuleError(named.id, str(error)) for named, error in reversed(failed)}.values())[::-1]
     outcomes = {named.rule.outcome for named in fired}
-    # A rule for a narrower operation only restrains this one: unless a rule of its own fires too, the result is deny.
+    # A rule for a narrower operation can only restrict this one: unless a rule for this operation fires too, it is
+    # denied.
     own = any(operation in named.rule.operations for named in fired)
     outcome = Ruling.DENY if errors or not own else next(one for one in STRENGTH if one in outcomes)
     decisive = [named for named in fired if named.rule.outcome is outcome]
     read = {"action.operation": operation, **{name: facts[name] for name in applying.references if name in facts}}
-    # A decision of an earlier release does not hold this fact: judged once more it comes out as it did then.
+    # A decision of an earlier release lacks this fact, so judging it again gives the same result as then.
     read |= {UNREADABLE: unreadable} if (unreadable := facts.get(UNREADABLE)) else {}
     if outcome is Ruling.ALLOW and unreadable and not any(one.rule.document.overwrite_unreadable for one in decisive):
         return _overwrites(applying, fired, unreadable, read)
@@ -230,7 +231,7 @@ _PLACE = attrgetter("place")
 
 
 def _overwrites(applying: Applying, fired: Sequence[Named], unreadable: object, read: Mapping[str, object]) -> Decision:
-    """The denial if a field would be overwritten that nobody could read, and no rule allows just that."""
+    """The denial of a write to a field whose value could not be read, if no rule allows exactly that."""
     names = ", ".join(map(str, unreadable)) if isinstance(unreadable, list) else str(unreadable)
     words = f"What {names} holds now could not be read, and no rule allows to overwrite it all the same."
     denied = deny("policy:unreadable_field", words, applying.policies, read)
@@ -239,7 +240,7 @@ def _overwrites(applying: Applying, fired: Sequence[Named], unreadable: object, 
 
 
 def _refusal(applying: Applying, operation: str) -> Decision:
-    """The denial if no rule can be evaluated."""
+    """The denial of an operation for which no rule can be evaluated."""
     if applying.broken:
         sentence = f"The policy cannot be read, so nothing is allowed. {applying.broken[0].message}"
         return deny("policy:unreadable", sentence)
@@ -260,7 +261,8 @@ def _none(applying: Applying, operation: str) -> str:
 def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = MappingProxyType({})) -> Terms:
     """Combine the terms of several rules: the result is at least as strict as each of them.
 
-    ``facts`` are those by which its people are found later. Whoever named one of them must be known, to be kept out.
+    ``facts`` are those by which its approvers are found later. Whoever named an approver must be known, so that they
+    are kept from deciding.
     """
     expires = min(document.expires for document in documents)
     reminders = {remind for document in documents for remind in document.remind if remind < expires}
@@ -284,7 +286,7 @@ def terms_of(documents: Sequence[RuleDocument], facts: Mapping[str, object] = Ma
         remind_seconds=tuple(int(remind.total_seconds()) for remind in sorted(reminders)),
         escalate=escalate,
         fresh_seconds=int(min(document.fresh_for for document in documents).total_seconds()),
-        rejection_seconds=_held(documents),
+        rejection_seconds=_rejection_seconds(documents),
         questions=_bounds(documents),
         channel=_channel(documents),
         grants=_grants(documents),
@@ -318,20 +320,20 @@ def _grants(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
 
 
 def _channel(documents: Sequence[RuleDocument]) -> str | None:
-    """The channel that the rule of the highest tier names; None if no rule names one."""
+    """The channel of the rule with the highest tier that names one; None if no rule does."""
     named = [document for document in documents if document.channel is not None]
     return max(named, key=lambda document: [*Tier].index(document.tier)).channel if named else None
 
 
-def _held(documents: Sequence[RuleDocument]) -> int | None:
-    """The longest time for which a rejection binds by any of the rules; None if none of them names one."""
+def _rejection_seconds(documents: Sequence[RuleDocument]) -> int | None:
+    """The longest time for which a rejection binds by these rules; None if none of them names one."""
     named = [document.rejection.holds for document in documents if document.rejection is not None]
     usual = [timedelta(seconds=REJECTION_SECONDS)] if len(named) < len(documents) else []
     return int(max([*named, *usual]).total_seconds()) if named else None
 
 
 def _bounds(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
-    """The smallest bound of each name that the rules set."""
+    """The smallest bound for each name that the rules bound; None if they bound nothing."""
     found: dict[str, int] = {}
     for document in documents:
         for name, most in (document.questions.model_dump() if document.questions is not None else {}).items():
@@ -343,17 +345,17 @@ def _bounds(documents: Sequence[RuleDocument]) -> dict[str, int] | None:
 def quorums(
     approvers: Iterable[Approver | RuleApprover], facts: Mapping[str, object] = MappingProxyType({})
 ) -> tuple[GroupQuorum, ...]:
-    """Each group once, with the largest number of approvals that is asked of it."""
+    """Each group once, with the largest number of approvals that a rule asks of it."""
     quorum: dict[tuple[str, GroupSource], int] = {}
     for approver in approvers:
         one = isinstance(approver, RuleApprover) and (approver.manager_of or approver.person)
-        key = _wanted(approver, facts) if isinstance(approver, RuleApprover) and one else _group(approver)
+        key = _person_key(approver, facts) if isinstance(approver, RuleApprover) and one else _group(approver)
         quorum[key] = max(approver.of, quorum.get(key, 0))
     return tuple(GroupQuorum(name, of, source) for (name, source), of in quorum.items())
 
 
-def _wanted(approver: RuleApprover, facts: Mapping[str, object]) -> tuple[str, GroupSource]:
-    """One person who is still to be found: whose manager, or the field with its value; no text names nobody."""
+def _person_key(approver: RuleApprover, facts: Mapping[str, object]) -> tuple[str, GroupSource]:
+    """The key of one person to be found later: the manager of somebody, or whom a field names, with its value."""
     if approver.manager_of is not None:
         return f"{UNFOUND}/{approver.manager_of}", GroupSource.MANAGER_OF
     value = facts.get(approver.fact or "")

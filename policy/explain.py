@@ -17,7 +17,7 @@ from policy.sets import PolicySet
 
 
 class RuleExplanation(Struct, frozen=True):
-    """One rule against one action. ``missing`` are facts that the rule reads and the action does not have."""
+    """The result of one rule for one action. ``missing`` are facts that the rule reads and the action lacks."""
 
     id: str
     outcome: Ruling

@@ -82,7 +82,7 @@ def is_traced(fact: str) -> bool:
 
 
 class OperationFacts(Struct, frozen=True):
-    """Facts of an operation's declaration: the type of each field it may write, the fields that its diff reads.
+    """Facts of an operation's declaration: the type of each field that it may write, the fields that its diff reads.
 
     ``arguments`` are the inputs and fields whose origins a rule can read.
 
@@ -103,7 +103,7 @@ class OperationFacts(Struct, frozen=True):
         return self.connector or name.partition(".")[0]
 
 
-# Who performs an action: we do, or the agent that asks for it, if the operation is of the connector ``agent``.
+# The performer of an action: Counterseal, or the agent that asks for it, if the connector is ``agent``.
 COUNTERSEAL, BY_AGENT = "counterseal", "agent"
 
 
@@ -111,17 +111,18 @@ class FactContext(Struct, frozen=True):
     """The context of an action. Texts without a value are empty; ``writes_in_run`` counts writes before this one.
 
     ``same_in_run`` counts other steps that intended the same call, ``refused_in_run`` denials and rejections,
-    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is that of
-    one in a workflow, ``agent_id`` the service account of one that asks over HTTP, ``agent_owner`` who owns that.
+    ``asked_in_run`` questions about actions. The facts of an agent are empty for other steps: ``agent_step`` is the
+    step of an agent in a workflow, ``agent_id`` the service account of an agent that asks over HTTP, ``agent_owner``
+    that account's owner.
 
-    ``agent_asked``, ``agent_refused`` and ``agent_same`` count what that account had asked for in the 24 hours before
-    it asked for this; None if that was not counted, so that a rule that reads it cannot be evaluated.
+    ``agent_asked``, ``agent_refused`` and ``agent_same`` count that account's requests in the 24 hours before this one;
+    None if they were not counted, and then a rule that reads them cannot be evaluated.
 
-    ``step_added_by`` is who added the step, or what it follows from: the agent whose call it is, the step that has
-    started its run; "" if all of that was published. People are ids of the directory; whoever it does not know is
-    ``unresolved:<text>``, which is no id. The texts as they were sent are facts of their own (``…_text``).
-    ``contributors`` are all who shaped the action, the requester first; () if only the texts are known. ``now`` is the
-    time of the judgement in RFC 3339; if it is "", a rule that reads it cannot be evaluated.
+    ``step_added_by`` is whoever added the step, or the agent call or the step of another run that led to it; "" if all
+    of that was published. People are ids of the directory; somebody whom it does not know is ``unresolved:<text>``,
+    which is no id. The texts as they were sent are facts of their own (``…_text``). ``contributors`` are all who shaped
+    the action, the requester first; () if only the texts are known. ``now`` is the time of the judgement in RFC 3339;
+    if it is "", a rule that reads it cannot be evaluated.
     """
 
     run_workflow: str = ""
@@ -174,9 +175,9 @@ def declare(operations: Iterable[OperationFacts]) -> dict[str, str]:
 
 
 def absent(places: Iterable[tuple[str, tuple[str, ...]]], operations: Iterable[OperationFacts]) -> str | None:
-    """The first name that is looked up in ``action.present`` or ``action.read`` and that no operation has there.
+    """The first name that a rule looks up in ``action.present`` or ``action.read`` and that no operation has there.
 
-    None if there is no such name, or if one of the operations takes other fields than those that it declares.
+    None if there is no such name, or if one of the operations accepts undeclared fields.
     """
     every = list(operations)
     if any(one.free for one in every):

@@ -1,8 +1,8 @@
 """The outcome of an operation in a workflow, as far as it is known before any run. Pure.
 
 The result is never a guess: it holds for every action of the step, apart from caps and pauses. A rule is certain if it
-has no condition, or if the facts that workflow and operation fix decide its condition whatever the other facts are
-(CEL's `&&` and `||` do that). A rule that is not certain may fire, may not fire, or may raise an error, which denies.
+has no condition, or if the facts fixed by workflow and operation decide its condition whatever the other facts are
+(CEL's `&&` and `||` allow that). An uncertain rule may fire, may not fire, or may raise an error, which denies.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Seen: TypeAlias = tuple[str, Ruling, bool, bool | None]
 
 
 class Foreseen(Struct, frozen=True):
-    """The possible ``outcomes``, the strictest first, and the ``rules`` that may decide; several mean that it depends.
+    """The possible ``outcomes``, the strictest first (several: it depends), and the ``rules`` that may decide.
 
     If the verdict is DEPENDS, ``outcomes`` leaves out the denial by a condition that cannot be evaluated.
     """
@@ -78,7 +78,8 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
     rules = [rule for rule in rules if rule[3] is not False]
     either = _weakest(rules)
     sure = [outcome for _, outcome, _, certain in rules if certain] + either
-    # A rule for a narrower operation only restrains this one: unless a rule of its own fires too, the result is deny.
+    # A rule for a narrower operation can only restrict this one: unless a rule for this operation fires too, it is
+    # denied.
     own = any(is_own for _, _, is_own, _ in rules)
     let = bool(either) or any(is_own and certain for _, _, is_own, certain in rules)
     names = tuple(dict.fromkeys(name for name, *_ in rules))
@@ -86,7 +87,7 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
     if {outcome for _, outcome, *_ in rules} == {Ruling.DENY}:
         return Foreseen(Verdict.DENIED, (Ruling.DENY,), names)
-    floor = min(sure, key=STRENGTH.index) if let else Ruling.DENY  # maybe no rule of its own fires: denied
+    floor = min(sure, key=STRENGTH.index) if let else Ruling.DENY  # perhaps no rule for this operation fires: denied
     stricter = STRENGTH[: STRENGTH.index(floor)] if let else STRENGTH
     possible = {outcome for _, outcome, _, certain in rules if not certain and outcome in stricter} | {floor}
     certain = let and all(rule[3] is not None for rule in rules)
@@ -97,7 +98,8 @@ def foresee(policies: PolicySet, workflow: str, operation: str, fixed: Mapping[s
 def _weakest(rules: Sequence[_Seen]) -> list[Ruling]:
     """List the weaker outcome of each undecided rule with `otherwise`: one of its two outcomes always holds.
 
-    The two halves of such a rule have one name and are adjacent. Of a decided rule only one half is among ``rules``.
+    The two halves of such a rule have one name and are adjacent. Of a rule whose condition is decided, only one half is
+    among ``rules``.
     """
     pairs = [(one[1], other[1]) for one, other in pairwise(rules) if one[0] == other[0] and one[2]]
     return [max(pair, key=STRENGTH.index) for pair in pairs]
@@ -112,7 +114,7 @@ def _certain(condition: Expression, fixed: Mapping[str, object]) -> bool | None:
 
 
 def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
-    """Yield each rule that is new, falls away or changes: its name with its policy's, and which of these."""
+    """Yield each rule that is added, removed or changed: its name with its policy's, and the kind of change."""
     old, new = _rules(before), _rules(after)
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
@@ -124,9 +126,9 @@ def changed(before: PolicySet, after: PolicySet) -> Iterator[tuple[str, str]]:
 
 
 def _rules(policies: PolicySet) -> dict[str, object]:
-    """Every rule by name, as its document and the scope of its policy, which is part of its meaning.
+    """Every rule by name, as its document with its policy's scope, which is part of the rule's meaning.
 
-    For a rule with `otherwise` it takes the first half, which holds the document as written.
+    A rule with `otherwise` is represented by its first half, which holds the document as written.
     """
     return {
         f"{policy.name}/{rule.id}": (rule.document, policy.applies)

@@ -26,7 +26,8 @@ class Rule(Struct, frozen=True):
     A rule of the document with ``otherwise`` becomes two of these, with one id and opposite conditions.
 
     ``restrains`` maps broader operations, which the rule does not match but which can do the same, to the conditions
-    under which the rule holds for them. For those it can only deny, or ask people if another rule allows the action.
+    under which the rule holds for them. For them the rule can only deny, or ask people if another rule allows the
+    action.
     """
 
     position: int
@@ -115,7 +116,7 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
         try:
             if "${{" in (rule.when or ""):
                 raise ExpressionError("`when` is an expression already.", remedy="Write it without ${{ }}.")
-            # A rule that names no channel takes that of its tier, and so it is with the login anew.
+            # A rule that names no channel or no `step_up` takes the policy's value for its tier.
             where, fresh = rule.channel or content.channels.get(rule.tier), _step_up(content, rule)
             for branch in rule.model_copy(update={"channel": where, "step_up": fresh}).branches:
                 condition = compiled(branch.when or "true", matched)
@@ -131,14 +132,14 @@ def load_policy(text: str, file: str, operations: Mapping[str, OperationFacts]) 
 
 
 def _step_up(content: PolicyDocument, rule: RuleDocument) -> timedelta | None:
-    """The time for which a login anew is good, by the rule or by its tier; None if none is asked for."""
+    """The time for which a new login (step-up) is valid, by the rule or by its tier; None if none is needed."""
     return rule.step_up or (content.step_up.get(rule.tier) if rule.asks else None)
 
 
 def check_names(policy: Policy, file: str, operations: Mapping[str, OperationFacts]) -> None:
     """Refuse names in ``action.present`` and ``action.read`` that no operation of the rule has: ``DefinitionError``.
 
-    What an earlier release has published is not checked anew: it goes on as it is.
+    A policy that an earlier release published is not checked again, so that it stays usable.
     """
     document, problems = load_document(policy.text, file), list[Problem]()
     for rule in policy.rules:
@@ -240,7 +241,7 @@ def _approval_problems(document: Document, index: int, rule: RuleDocument) -> It
 
 
 def _person_problems(document: Document, index: int, rule: RuleDocument, facts: Mapping[str, str]) -> Iterator[Problem]:
-    """The faults of approvers whom a field names: it must be a text that rules can read, and nobody names their own."""
+    """The faults of approvers whom a field names: it must be a readable text, and nobody may name themselves in it."""
     for at, approver in enumerate(rule.approvers):
         fact, place = approver.fact, ("rules", index, "approvers", at, "person")
         if fact is not None and facts.get(fact) not in ("string", "dyn"):

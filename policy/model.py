@@ -78,7 +78,7 @@ PERSON_FIELD = r"^\$\{\{ *action\.(before|fields)\.[A-Za-z_][A-Za-z0-9_]* *\}\}$
 class RuleApprover(_Part):
     """People who must approve: ``of`` of a group, ours or Slack's, or one person.
 
-    That is the requester's manager by the directory, or whom a field of the target names that the rules can read.
+    One person is the requester's manager by the directory, or the person whom a readable field of the target names.
     """
 
     group: GroupName | None = None
@@ -97,19 +97,19 @@ class RuleApprover(_Part):
 
     @property
     def fact(self) -> str | None:
-        """The fact that names the person; None if none does."""
+        """The fact that names the person; None if no field names them."""
         return self.person.strip("${} ") if self.person is not None else None
 
 
 class Escalate(_Part):
-    """The time without a decision after which an approval goes to others, and who they are."""
+    """The time without a decision after which an approval goes to another group, and that group."""
 
     after: Duration
     to: EscalateTo
 
 
 class InDoubt(_Part):
-    """The people who are asked if an action that is in doubt happened."""
+    """The people who are asked whether an action in doubt has happened."""
 
     approvers: Annotated[tuple[Approver, ...], Field(min_length=1)]
 
@@ -128,7 +128,7 @@ class Grants(_Part):
 
 
 class Questions(_Part):
-    """Bounds of questions: open ones of an agent's turn, of a run, of a requester; and approved calls that failed."""
+    """Bounds: open questions of an agent's turn, of a run, of a requester; and failures of an approved call."""
 
     turn: Annotated[int, Field(ge=1, le=1000)] | None = None
     run: Annotated[int, Field(ge=1, le=10_000)] | None = None
@@ -137,7 +137,7 @@ class Questions(_Part):
 
 
 class BreakGlassDocument(_Part):
-    """An emergency: somebody of the group ``by`` may let the action out alone, for so long; ``review`` looks at it."""
+    """Emergency access: a member of ``by`` may let the action out alone for the time ``for``; ``review`` reviews it."""
 
     by: GroupName
     span: Annotated[Duration, Field(alias="for")]
@@ -153,9 +153,9 @@ APPROVAL_KEYS = (
 class RuleDocument(_Part):
     """One rule. ``when`` is a bare CEL expression of type bool; a rule without one fires for every match.
 
-    ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the Slack channel, by its id, to which the card
-    goes. With ``step_up`` an approval counts only so long after its voter has logged in anew for it.
-    With ``overwrite_unreadable`` the rule allows it also if fields would be written whose value nobody could read.
+    ``otherwise`` is the outcome if ``when`` is false. ``channel`` is the id of the Slack channel to which the card
+    goes. With ``step_up`` an approval counts only for that time after its voter's new login for it. With
+    ``overwrite_unreadable`` the rule also allows writes to fields whose value could not be read.
     """
 
     id: Name
@@ -212,9 +212,9 @@ class AuthorsDocument(_Part):
 
 
 class AppliesDocument(_Part):
-    """The scope of a policy. An absent key restricts nothing; at least one glob of a key must match.
+    """The scope of a policy. An absent key restricts nothing; of a present key at least one glob must match.
 
-    ``authors`` restricts nothing either: it says to whom the names of ``workflows`` belong.
+    ``authors`` restricts nothing either: it is the group that owns the names in ``workflows``.
     """
 
     workflows: Globs | None = None
@@ -232,15 +232,15 @@ class AppliesDocument(_Part):
 
 
 class ExtensionsDocument(_Part):
-    """Terms for what is added to a run. ``before_gates`` are operations that need not wait for gates ahead of it."""
+    """Terms for steps added to a run. ``before_gates`` are operations that need not wait for the gates ahead."""
 
     before_gates: Globs
 
 
 class PolicyDocument(_Part):
-    """A whole policy. ``channels`` names by tier where cards go of rules that name no channel of their own.
+    """A whole policy. ``channels`` has by tier the channel for the cards of rules without a channel of their own.
 
-    ``step_up`` names by tier how fresh the login must be behind an approval, for rules that do not say it themselves.
+    ``step_up`` has by tier the time for which an approver's new login is valid, for rules without their own.
     """
 
     policy: Name

@@ -13,8 +13,8 @@ from core.globs import Glob
 from policy.facts import OperationFacts
 from policy.model import AppliesDocument, PolicyDocument
 
-# Steps that call no operation of a connector. By these names a policy lets them come before a gate. Agents and child
-# workflows are not among them: their names do not tell what they would do.
+# The names of steps that call no operation of a connector, by which a policy lets them come before a gate. Agents and
+# child workflows are left out: their names do not tell what they would do.
 OWN = ("approve", "set", "task", "wait.signal", "wait.timer")
 
 

@@ -22,7 +22,7 @@ class BrokenPolicy(Struct, frozen=True):
     scope: Scope = EVERYTHING
 
 
-# More rules than these are evaluated aside.
+# The number of rules above which they are evaluated in another thread.
 RULES_LIGHT = 200
 
 Member: TypeAlias = "Policy | BrokenPolicy"
@@ -40,8 +40,8 @@ class Named(Struct, frozen=True):
 class Applying(Struct, frozen=True):
     """The policies that apply to one operation in one workflow, with their rules for it.
 
-    The rules are in groups that agree on the types of facts; each group runs as one program. ``references`` are the
-    facts that they read, sorted. ``traces``: a rule reads origins. ``recounts``: a rule reads the count of equal calls.
+    Rules that agree on the types of facts form a group, which runs as one program. ``references`` are the facts that
+    the rules read, sorted. ``traces``: a rule reads origins. ``recounts``: a rule reads the count of equal calls.
     ``unknown``: one of the policies does not know the operation. ``usable``: all policies can be evaluated.
     """
 
@@ -74,14 +74,14 @@ class PolicySet:
 
     @cached_property
     def is_heavy(self) -> bool:
-        """True if judging by it may take long even about little: it has many rules, or loops that build lists."""
+        """True if judging may take long even for a small action: there are many rules, or loops that build lists."""
         rules = [rule for policy in self.policies for rule in policy.rules]
         every = (one for rule in rules for one in (rule.condition, *rule.restrains.values()))
         return len(rules) > RULES_LIGHT or any(one.copies for one in every)
 
     @cached_property
     def traces(self) -> bool:
-        """True if a rule in force reads origins; then runs pass origins on to the runs that they start."""
+        """True if a rule in force reads origins, so that runs must pass origins on to the runs that they start."""
         return any(policy.traces for policy in self.policies)
 
     def before_gates(self, workflow: str, operation: str) -> tuple[PolicyName, ...]:
@@ -92,7 +92,7 @@ class PolicySet:
         return tuple(one.named for one in named if one.scope.covers(workflow, operation))
 
     def rules_for(self, workflow: str, operation: str) -> list[tuple[Named, Expression]] | None:
-        """The rules for an operation in a workflow, each with its condition; None if it is denied whatever they say."""
+        """The rules for an operation in a workflow, each with its condition; None if it is denied without any rule."""
         applies = self._covering(workflow, operation)
         broken = any(one.scope.covers(workflow, operation) for one in self.broken)
         if not applies or broken or any(operation not in one.operations for one in applies):

@@ -23,7 +23,7 @@ from app.demo.world import demo_world
 from app.faces import Faces, build_faces
 from app.settings import PREFIX, load_settings
 from runtime.store import console
-from runtime.store.console import RunsWanted
+from runtime.store.console import RunsFilter
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTHS = (390, 1280)
@@ -39,7 +39,7 @@ async def _wait(faces: Faces, count: int, ended: int) -> list[Any]:
     """Wait until so many runs ask or have ended; return all runs, oldest first."""
     async with asyncio.timeout(SECONDS):
         while True:
-            rows = await faces.ask(faces.settings.tenant, console.runs, RunsWanted(), 50)
+            rows = await faces.ask(faces.settings.tenant, console.runs, RunsFilter(), 50)
             over = [row for row in rows if row["finished_at"]]
             if len([row for row in rows if row["approval_id"] or row["finished_at"]]) >= count and len(over) >= ended:
                 return rows[::-1]

@@ -32,9 +32,9 @@ async def tenant_events(
     is broken. Reading is an event of the stream.
     """
     from runtime.requests import auditing
-    from runtime.requests.auditing import Wanted
+    from runtime.requests.auditing import EventFilter
 
-    wanted = Wanted(type_, person, context.moment("--since", since), context.moment("--until", until), run)
+    wanted = EventFilter(type_, person, context.moment("--since", since), context.moment("--until", until), run)
     async with context.faces() as faces:
         actor = context.actor(faces.settings)
         seen = await faces.ask(faces.settings.tenant, auditing.look, wanted, actor, limit + 1)

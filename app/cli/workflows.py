@@ -64,7 +64,7 @@ async def workflow_check(
     if directory_file is not None:
         people = load_directory(context.read_text(directory_file), str(directory_file)).deciders
 
-    children = _given_by(files, catalog)
+    children = _result_schemas(files, catalog)
 
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
@@ -80,7 +80,7 @@ async def workflow_check(
     await report(files, check, _tell, as_json=as_json)
 
 
-def _given_by(files: list[Path], catalog: Catalog) -> dict[str, Any]:
+def _result_schemas(files: list[Path], catalog: Catalog) -> dict[str, Any]:
     """The schemas of what the workflows in these files give, by name and by version. A wrong file gives none."""
     from runtime.definition.workflow import load_workflow
 
@@ -94,10 +94,10 @@ def _given_by(files: list[Path], catalog: Catalog) -> dict[str, Any]:
 
 async def _children(found: Workflow) -> dict[str, Any]:
     """The schemas of what the published workflows give that this one runs; asks the database."""
-    from runtime.requests.child_runs import given_by
+    from runtime.requests.child_runs import result_schemas
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
-        return {**await given_by(connection, faces.definitions, faces.settings.tenant, found)}
+        return {**await result_schemas(connection, faces.definitions, faces.settings.tenant, found)}
 
 
 async def _policies(catalog: Catalog, files: list[Path], *, in_force: bool) -> PolicySet | None:

@@ -22,7 +22,7 @@ from runtime.engine.model.states import RunState
 from runtime.requests import policies as policy_requests
 from runtime.requests.directory import approvers
 from runtime.store import console, documents, read_models, replication, tenants, tokens
-from runtime.store.console import RunsWanted
+from runtime.store.console import RunsFilter
 from runtime.store.read_models import Row
 
 router = APIRouter()
@@ -44,7 +44,7 @@ async def policies(request: Request, viewer: Reader, faces: FacesDep) -> Respons
     shown, tenant = await page(request, faces, viewer), viewer.who.tenant
     async with faces.database.transaction(tenant) as connection:
         versions = await read_models.policy_versions(connection, tenant)
-        wanted = RunsWanted(statuses=_OPEN, workflow=POLICY_CHANGE)
+        wanted = RunsFilter(statuses=_OPEN, workflow=POLICY_CHANGE)
         asking = await console.runs(connection, tenant, wanted, PROPOSALS_MAX)
         people = await tenants.directory(connection, tenant)
         used = await faces.definitions.policies(connection, tenant, await documents.in_force(connection, tenant))

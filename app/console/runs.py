@@ -22,7 +22,7 @@ from core.errors import CountersealError
 from runtime.engine.model.states import RunState
 from runtime.requests import steering
 from runtime.store import console, read_models
-from runtime.store.console import RunsWanted
+from runtime.store.console import RunsFilter
 from runtime.store.read_models import Row
 
 router = APIRouter(prefix="/runs")
@@ -66,7 +66,7 @@ async def listed(request: Request, viewer: Reader, faces: FacesDep) -> Response:
     shown = await page(request, faces, viewer)
     key = decode_cursor(asked.get("after", "")[:400], datetime, UUID)
     span = SINCE.get(since)
-    wanted = RunsWanted(
+    wanted = RunsFilter(
         statuses=None if len(states) == len(STATES) else [str(one) for name in states for one in STATES[name][2]],
         workflow=workflow or None,
         since=None if span is None else shown.now - span,

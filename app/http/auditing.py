@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from app.http import models
 from app.http.dependencies import Auditor, FacesDep, Moment, Paged, encode_cursor
 from runtime.requests import auditing, past, searching
-from runtime.requests.auditing import Wanted
+from runtime.requests.auditing import EventFilter
 from runtime.requests.past import PastDirectory
 from runtime.requests.searching import Asked, Decision, Part
 
@@ -69,7 +69,7 @@ async def tenant_events(
     `person` is a person's id, account or e-mail: events in which the person acts, or is named. `until` is excluded.
     `type` may end with `.*`: `evidence.*` with `run` is who read evidence of a run. Reading is an event of the stream.
     """
-    wanted, before = Wanted(kind, person, since, until, str(run) if run else None), paging.after(int)
+    wanted, before = EventFilter(kind, person, since, until, str(run) if run else None), paging.after(int)
     seen = await faces.ask(who.tenant, auditing.look, wanted, who.actor, paging.limit + 1, *before)
     rows = [{**event, "at": event["ts"]} for event in seen.events]
     return {**paging.page(rows, "seq"), "verified": {"lines": seen.head.count, "head": seen.head.hash}}

@@ -29,7 +29,7 @@ class Sitting:
     def __init__(self, declared: Declared, suite: str, requested: str) -> None:
         self._declared, self._suite = declared, suite
         self._matcher = Matcher()
-        self._matcher.given("requester", requested)
+        self._matcher.add_source("requester", requested)
         self._let_out: Counter[str] = Counter()
         self._performed = Performed()
         self._origins: dict[Path, Origins] = {}
@@ -48,7 +48,7 @@ class Sitting:
         traced = {name: self._traced(name, call.arguments) for name in asked}
         facts = build_facts(build_action(operation, call.arguments), self._context(call, workflow), traced)
         decision = evaluate(policies, facts, operation.name, workflow)
-        self._own = self._matcher.said(call.arguments)
+        self._own = self._matcher.add_call(call.arguments)
         return decision
 
     def done(self, call: Call, result: Json) -> None:
@@ -57,7 +57,7 @@ class Sitting:
         records = records_of(operation.output_schema)
         kept = kept_of(operation.output_schema)
         shown, asked = output_of(result), call.arguments
-        self._matcher.shown(operation.name, shown, records=records, own=self._own, kept=kept, asked=asked)
+        self._matcher.add_result(operation.name, shown, records=records, own=self._own, kept=kept, asked=asked)
         if operation.has_effect:
             self._performed.add(operation.name, call.arguments)
         self._let_out[call.digest] += 1

@@ -1,1 +1,1 @@
-"""Tools that run in the process of an agent, which carries them out itself and reports what came of it."""
+"""Tools that run in an agent's own process: the agent carries them out, and reports the outcome."""

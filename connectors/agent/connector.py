@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from connectors.port import Call, NothingBefore, Outcome, Probe, ProbeVerdict, Refused
 
-# People read this as the system, and approvals bind it.
+# The name of the outside system on cards; approvals bind it.
 CARRIED_OUT = "the process of the agent, which carries it out itself; its outcome is as the agent reports it"
 
 
 class AgentConnector(NothingBefore):
-    """Stands for the agent: it is told that it may call its tool, and it says what came of that."""
+    """Represents the agent, which gets a permit to call its tool, and reports the outcome."""
 
     @property
     def target(self) -> str:
-        """The words for where the tool runs."""
+        """The place where the tool runs, in words."""
         return CARRIED_OUT
 
     async def perform(self, call: Call) -> Outcome:
@@ -23,7 +23,7 @@ class AgentConnector(NothingBefore):
         )
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Answer that nobody can tell: it ran, or not, in another process."""
+        """Answer *cannot tell*: whether it ran is known only in another process."""
         return Probe(ProbeVerdict.CANNOT_TELL, f"{call.operation} runs in the process of an agent")
 
     async def check(self) -> tuple[bool, str]:

@@ -1,7 +1,7 @@
-"""Declarations of an agent's tools, drafted from a list of its framework or its server, for a person to review.
+"""Drafts declarations of an agent's tools from a list by its framework or server, for a person to review.
 
-Nothing of a list is trusted: descriptions and hints become comments, and every tool counts as one that changes much.
-Two forms are read: an answer to MCP's ``tools/list``, and functions as OpenAI's interface has them.
+A list is not trusted: its descriptions and hints become comments, and every tool counts as high risk. Two forms are
+read: an answer to MCP's ``tools/list``, and functions in the form of OpenAI's API.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LIST_BYTES_MAX = 4 * 1024 * 1024
 TOOLS_MAX = 1000
 NAME_CHARACTERS_MAX = 128
 _NAME = re.compile(r"[A-Za-z0-9_.\-/ ]{1,128}")
-# What a schema of a list names itself by; an operation has its own name.
+# Keys by which a schema names itself; they are dropped, because the operation has its own name.
 _OF_ITSELF = ("$schema", "$id")
 
 
 class Tool(Struct, frozen=True):
-    """A tool as its list tells it. ``hints`` are the server's own words, which nobody has checked."""
+    """A tool as its list describes it. ``hints`` are the server's own words, which nobody has checked."""
 
     name: str
     description: str
@@ -71,7 +71,7 @@ def _tools(found: Json, where: str) -> Iterator[Tool]:
 
 
 def _tool(found: Json, where: str) -> Tool:
-    """A tool of a list, whichever form that has. ``InputError`` if it is in neither."""
+    """Read a tool in either form. ``InputError`` if it has neither."""
     function = found.get("function") if isinstance(found, dict) else None
     told: Mapping[str, Json] = function if isinstance(function, dict) else found if isinstance(found, dict) else {}
     name, schema = told.get("name"), told.get("inputSchema", told.get("parameters", {"type": "object"}))
@@ -121,7 +121,7 @@ def _problem(text: str, file: str) -> str:
 
 
 def _comment(title: str, words: str) -> list[str]:
-    """Words of a list as comments: each line of them, so that none of it is read as a declaration."""
+    """Turn words of a list into comments, line by line, so that none of them is read as a declaration."""
     lines = re.split(r"[\r\n\x85\u2028\u2029]+", clean(words, 4000).strip())
     plain = ["".join(one if one.isprintable() else " " for one in line)[:200] for line in lines]
     return [f"# {title}:", *(f"#   {line}" for line in plain if line)] if any(plain) else []

@@ -135,7 +135,7 @@ def typed(values: JsonObject) -> JsonObject:
 
 
 def plain(variables: Json) -> JsonObject:
-    """The process's own variables as plain JSON, without ours. ``InputError`` if they cannot be recorded.
+    """The process's own variables as plain JSON, without Counterseal's. ``InputError`` if they cannot be recorded.
 
     ``Json`` values, and ``Object`` values serialized as JSON, are parsed; a file is null.
     """

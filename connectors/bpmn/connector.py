@@ -73,7 +73,7 @@ class BpmnConnector(NothingBefore):
         return Refused("unknown_handler", f"the BPMN connector has no function {function!r}")
 
     async def probe(self, call: Call, *, seconds_since_intent: float) -> Probe:
-        """Look for the process by its business key. The engine keeps no record of messages, so those cannot be told."""
+        """Look for the process by its business key. The engine keeps no record of messages: these are *cannot tell*."""
         if call.declaration.function != "start":
             return Probe(ProbeVerdict.CANNOT_TELL, "the engine has no record of messages that could be asked for")
         found = await self._find(call, deadline_in(call.timeout_seconds))
@@ -139,7 +139,7 @@ class BpmnConnector(NothingBefore):
         return completions
 
     async def _workers(self, process: Json) -> tuple[str, ...]:
-        """The people who completed the process's user tasks; ``SOMEBODY`` as far as the engine does not tell.
+        """The people who completed the process's user tasks; ``SOMEBODY`` where the engine does not name the person.
 
         ``GET /history/task``: https://docs.camunda.org/manual/7.21/reference/rest/history/task/get-task-query/
         """
@@ -211,7 +211,7 @@ class BpmnConnector(NothingBefore):
         started = items(answer).get("id")
         if not isinstance(started, str):
             return InDoubt("the BPMN engine answered the start of a process without its id")
-        # A process under another key is not the one that was asked for, and its end would never reach this wait.
+        # A process under another key is not the requested one, and its end would never reach this wait.
         back = compare({"business_key": key}, _named(answer, business_key="businessKey"))
         return (
             Done({"process_instance_id": started}, started, altered=back.altered) if back.altered else Parked(started)
@@ -310,5 +310,5 @@ def completion_of(task: JsonObject) -> Completion | None:
     try:
         return Completion(task_id, key, output=plain(variables))
     except InputError as fault:
-        # The process has ended: what cannot be read of its variables is named in its place.
+        # The process has ended: variables that cannot be read are replaced by markers.
         return Completion(task_id, key, output={"variables": marker(variables, f"The process's {fault}")})

@@ -24,10 +24,10 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 SETTING = "COUNTERSEAL_HTTP_HOSTS"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-# Somebody's relay decides where a tunnel leads (6to4, RFC 7526; Teredo). Python before 3.13 calls some of them global.
+# Tunnels, where somebody's relay decides on the destination (6to4, RFC 7526; Teredo). Some Pythons call them global.
 _TUNNELS = (ipaddress.IPv6Network("2002::/16"), ipaddress.IPv6Network("2001::/32"))
-# Networks that some Python calls global, although they lead into somebody's own: addresses compatible with IPv4, local
-# translation (RFC 8215), sites (RFC 3879), and what clouds serve to their own machines alone.
+# Networks that some Python versions call global, although they are private: addresses compatible with IPv4, local
+# translation (RFC 8215), site-local ones (RFC 3879), and addresses that a cloud serves only to its own machines.
 _INSIDE = tuple(
     map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "169.254.0.0/16", "168.63.129.16/32"))
 )
@@ -65,7 +65,7 @@ def permitted(
     text: str, allowed: Iterable[AllowedHost], setting: str = SETTING
 ) -> tuple[httpx.URL, AllowedHost] | Refused:
     """The URL and the rule that allows its host, without resolving the host; ``Refused`` names the remedy."""
-    import httpx  # here, because the import is slow and commands that only read settings do not need it
+    import httpx  # imported here, because the import is slow and commands that only read settings do not need it
 
     try:
         url = httpx.URL(text)

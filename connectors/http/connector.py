@@ -26,7 +26,7 @@ OUTPUT_HEADERS = ("content-type", "etag", "last-modified", "location")
 
 
 class HttpSettings(Struct, frozen=True):
-    """The hosts that may be called; with none, every request is refused. ``setting`` is where they are named."""
+    """The hosts that may be called; without any, every request is refused. ``setting`` is the name of the setting."""
 
     allowed_hosts: tuple[AllowedHost, ...] = ()
     body_bytes_max: int = 256 * 1024
@@ -57,7 +57,7 @@ class HttpConnector(NothingBefore):
         reply: Reply = NotSent("no address was tried")
         for address in found.addresses[:ADDRESSES_MAX]:
             request = _request(call, found.url, address, *prepared)
-            request.extensions["target"] = target  # as it is: no library normalizes it on the way
+            request.extensions["target"] = target  # sent unchanged: no library may normalize it
             reply = await exchange(
                 self._client,
                 request,
@@ -70,7 +70,7 @@ class HttpConnector(NothingBefore):
         return _outcome(reply, call) if isinstance(reply, Answer) else reply
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:
-        """Refuse a host that no setting allows. Does not resolve its name, so nothing outside is asked."""
+        """Refuse a host that no setting allows. Does not resolve the name, so it makes no request."""
         found = permitted(str(inputs.get("url")), self._settings.allowed_hosts, self._settings.setting)
         return found if isinstance(found, Refused) else None
 
@@ -92,7 +92,7 @@ class HttpConnector(NothingBefore):
 
 
 def _target(url: str) -> bytes | Refused:
-    """Path and query as they go out: those of the canonical address, which is what was judged."""
+    """Path and query to send: those of the canonical address, which was judged."""
     try:
         _, _, after = canonical_url(url).partition("://")
     except InputError as error:
@@ -162,14 +162,14 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
     wanted = call.input.get("expect_json")
     if not isinstance(wanted, dict):
         return Done(output, answer.headers.get("location"), writers=SOMEBODY)
-    back = compare(wanted, _found(wanted, output.get("json")), same_json)
+    back = compare(wanted, _values_at(wanted, output.get("json")), same_json)
     if back.altered and not _has_effect(call):
         return Refused("unexpected_answer", sentence(back.altered, said="The answer is not as expected"))
     return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered, writers=SOMEBODY)
 
 
-def _found(wanted: JsonObject, body: Json) -> JsonObject:
-    """Values of an answer at the wanted places, which are names or JSON Pointers. Absent ones are left out."""
+def _values_at(wanted: JsonObject, body: Json) -> JsonObject:
+    """The values of an answer at the wanted places (names or JSON Pointers). Absent ones are left out."""
     found: JsonObject = {}
     for name in wanted:
         here: list[Json] = [body]
@@ -185,21 +185,21 @@ def _found(wanted: JsonObject, body: Json) -> JsonObject:
 
 
 def _text(answer: Answer) -> Json:
-    """The body as text, or a marker if it is no text that can be kept. A truncated body may lose its last character."""
+    """The body as text, or a marker if it cannot be kept as text. A truncated body may lose its last character."""
     try:
         text = answer.body.decode("utf-8", "ignore" if answer.truncated else "strict")
     except UnicodeDecodeError:
-        return _unkept(answer, "It is not UTF-8.")
-    return _unkept(answer, "It holds the character U+0000.") if "\x00" in text else text
+        return _marker(answer, "It is not UTF-8.")
+    return _marker(answer, "It holds the character U+0000.") if "\x00" in text else text
 
 
 def _json(answer: Answer) -> Json:
-    """The body as JSON, or a marker if it is none, too deep or ambiguous (the output's ``body`` still has the text)."""
+    """The body as JSON, or a marker if it is no JSON, too deep or ambiguous (``body`` still has the text)."""
     try:
         return parse(answer.body, bytes_max=len(answer.body))
     except InputError as error:
-        return _unkept(answer, f"The {error}")
+        return _marker(answer, f"The {error}")
 
 
-def _unkept(answer: Answer, why: str) -> JsonObject:
+def _marker(answer: Answer, why: str) -> JsonObject:
     return marker(answer.body.decode("utf-8", "backslashreplace"), why)

@@ -13,7 +13,7 @@ from core.errors import InputError
 from core.secret_values import Secret, SecretError, Value
 
 PREFIX = "counterseal"
-# Answers after which a later try may help.
+# The error codes after which a later try may help.
 _LATER = frozenset({"ThrottlingException", "InternalServiceError", "InternalServiceErrorException", "RequestTimeout"})
 
 
@@ -24,7 +24,7 @@ class AwsSecrets:
         self._client = client
 
     async def read(self, secret: Secret) -> Value:
-        """The value that is current; with `key`, one member of the JSON object that it is."""
+        """The current value; with `key`, one member of it, which must be a JSON object."""
         name = f"{PREFIX}/{secret.tenant}/{secret.place}"
         try:
             found = await asyncio.to_thread(self._client.get_secret_value, SecretId=name)

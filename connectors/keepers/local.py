@@ -1,6 +1,6 @@
 """Reads secrets from the environment and from files, and asks the other keepers. Each adds the tenant's own place.
 
-A declaration gives only the rest of a name, so what one tenant's settings name is never in another tenant's place.
+A declaration gives only the rest of a name, so one tenant's settings can never name a value in another tenant's place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FILE_BYTES_MAX = 64 * 1024
 
 
 class Keepers(Struct, frozen=True):
-    """Every keeper that this installation has. ``given`` holds the environment's values by tenant and name."""
+    """All keepers of this installation. ``given`` holds the environment's values by tenant and name."""
 
     given: Mapping[str, Mapping[str, str]]
     folder: Path
@@ -30,7 +30,7 @@ class Keepers(Struct, frozen=True):
         """The value now, from its keeper."""
         match secret.keeper:
             case Keeper.ENVIRONMENT:
-                return self._given(secret)
+                return self._from_environment(secret)
             case Keeper.FILE:
                 return await asyncio.to_thread(_of_file, self.folder / secret.tenant, secret)
         keeper = self.others.get(secret.keeper)
@@ -40,7 +40,7 @@ class Keepers(Struct, frozen=True):
             raise SecretError(words, remedy=f"Set {setting}.")
         return await keeper.read(secret)
 
-    def _given(self, secret: Secret) -> Value:
+    def _from_environment(self, secret: Secret) -> Value:
         text = self.given.get(secret.tenant, {}).get(secret.place)
         if not text:
             remedy = f"Set COUNTERSEAL_SECRETS: {{{secret.tenant!r}: {{{secret.place!r}: …}}}}."
@@ -54,7 +54,7 @@ def named(secret: Secret) -> str:
 
 
 def _of_file(folder: Path, secret: Secret) -> Value:
-    """The content of a file below the tenant's folder that only its owner can read; a last line break is no part."""
+    """The content of a file in the tenant's folder that only its owner can read, without the last line break."""
     path = folder / secret.place
     try:
         if not path.resolve().is_relative_to(folder.resolve()):

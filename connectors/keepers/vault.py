@@ -20,7 +20,7 @@ _REFUSED = {
 
 
 class KvVault:
-    """One mount. ``token`` is asked at each call, so that an agent may renew it in its file."""
+    """One mount. ``token`` is called for each request, so that an agent may renew the token in its file."""
 
     def __init__(self, url: str, mount: str, token: Callable[[], str], namespace: str | None = None) -> None:
         self._url = http_url(url, "the address of Vault", "COUNTERSEAL_VAULT_URL", "https://vault.example:8200")

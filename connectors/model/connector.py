@@ -1,4 +1,4 @@
-"""Completes chats (``model.chat.complete``) and reports usage. Has no side effect, so a failed call can be repeated."""
+"""Completes chats (``model.chat.complete``) and reports usage. It has no side effect: a failed call can be repeated."""
 
 from __future__ import annotations
 

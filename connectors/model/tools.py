@@ -1,6 +1,6 @@
 """Tools of a chat: reads the tool calls of a model's answer, and checks tools before they are sent.
 
-Arguments stay the text that the model wrote, even broken JSON; the caller decides about them.
+Arguments stay the text that the model wrote, even if it is broken JSON; the caller decides about it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _call(item: Json, at: int) -> JsonObject:
 
 
 def _arguments(function: JsonObject, where: str) -> str:
-    """The arguments as text. Some servers send an object, some leave them out."""
+    """The arguments as text. Some servers send an object, others leave them out."""
     where, given = f"{where}.function.arguments", function.get("arguments")
     if isinstance(given, dict):
         given = _written(given, where)

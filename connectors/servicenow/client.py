@@ -135,11 +135,11 @@ class TableClient:
         return _record(await self._call("PATCH", _path(table, sys_id), _RAW, values, timeout_seconds))
 
     async def create(self, table: str, values: JsonObject, *, timeout_seconds: float) -> JsonObject | Failure:
-        """Make one record. Returns the whole record as it reads afterwards."""
+        """Create one record. Returns the whole record as it reads afterwards."""
         return _record(await self._call("POST", _path(table), _RAW, values, timeout_seconds))
 
     async def delete(self, table: str, sys_id: str, *, timeout_seconds: float) -> Failure | None:
-        """Remove one record; None if the instance says that it did."""
+        """Remove one record; None if the instance reports success."""
         reply = await self._call("DELETE", _path(table, sys_id), {}, None, timeout_seconds)
         if not isinstance(reply, Answer):
             return reply
@@ -233,7 +233,7 @@ def _flat(record: JsonObject, of: str = "value") -> JsonObject:
 
 
 def _refusal(answer: Answer) -> Refused:
-    """ServiceNow's own words: ``{"error": {"message", "detail"}}``."""
+    """The refusal in ServiceNow's own words: ``{"error": {"message", "detail"}}``."""
     words = answer.words()
     if answer.status == httpx.codes.NOT_FOUND:
         words = f"{words or 'no record'} (absent, or hidden from our user by an ACL)"

@@ -39,7 +39,8 @@ class ServiceNowConnector:
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
         """Read the fields that the diff names, and ``sys_mod_count`` as the version. Absent fields are left out.
 
-        Before a deletion the whole record is read, and before a creation whether what it restores is still gone.
+        Before a deletion the whole record is read. Before a creation it is checked that the record to restore is still
+        gone.
         """
         if call.declaration.function == "create":
             return await self._creating.read_before(call)
@@ -57,7 +58,7 @@ class ServiceNowConnector:
         return Before(values, None if version is None else str(version), facts, labels, writers)
 
     async def _read_whole(self, call: Call) -> Before | Refused | NotSent:
-        """Read all that a deletion removes, with the people who wrote it. A record that is gone holds nothing."""
+        """Read everything that a deletion removes, with its writers. A missing record has no values."""
         read = await self._deleting.read(call)
         if read is None:
             return Before({}, None, {GONE: True}, writers=())
@@ -74,7 +75,7 @@ class ServiceNowConnector:
         if operation.function == "get":
             wanted = _names(call.input.get("fields"))
             record = await self._read(call, {*wanted, *WRITERS} if wanted else ())
-            return self._told(record, [record], wanted) if isinstance(record, dict) else record
+            return self._done(record, [record], wanted) if isinstance(record, dict) else record
         if operation.function == "query":
             return await self._query(call)
         if operation.function == "update":
@@ -139,9 +140,9 @@ class ServiceNowConnector:
         if not isinstance(done, Done) or not isinstance(rows, list):
             return done
         read = [row for row in rows if isinstance(row, dict)]
-        return self._told({**done.output, "records": [_only(row, wanted) for row in read]}, read)
+        return self._done({**done.output, "records": [_only(row, wanted) for row in read]}, read)
 
-    def _told(self, output: JsonObject, rows: Sequence[JsonObject], wanted: tuple[str, ...] = ()) -> Done:
+    def _done(self, output: JsonObject, rows: Sequence[JsonObject], wanted: tuple[str, ...] = ()) -> Done:
         """The records that were read, with the people who created and last changed these records."""
         writers = {one for row in rows for one in self._writers(row)}
         return Done(_only(output, wanted), writers=tuple(sorted(writers)))
@@ -149,7 +150,7 @@ class ServiceNowConnector:
     def _writers(self, row: JsonObject) -> Iterator[str]:
         """The writers of a record as ServiceNow names them.
 
-        A name that an ACL hides, or that is ours, stands for somebody unknown: who had us write is not told there.
+        A name that an ACL hides, or our own user's, means somebody unknown: the record does not tell for whom we wrote.
         """
         for name in WRITERS:
             value = row.get(name)
@@ -166,7 +167,7 @@ class ServiceNowConnector:
         sys_id = str(call.input["sys_id"])
         deadline = deadline_in(call.timeout_seconds)
         record = await self._client.patch(table_of(call), sys_id, body, timeout_seconds=call.timeout_seconds)
-        if isinstance(record, Unread):  # it says yes, and its record holds what nobody can keep: read what was written
+        if isinstance(record, Unread):  # it succeeded with an unreadable record: read the written fields
             back = await self._read(call, {*fields, *FACTS})
             record = back if isinstance(back, dict) else record
         if not isinstance(record, dict):
@@ -193,7 +194,7 @@ def _names(value: Json) -> tuple[str, ...]:
 
 
 def _only(record: JsonObject, names: tuple[str, ...]) -> JsonObject:
-    """The fields that were asked for; all, if none were named."""
+    """The requested fields; all fields if none were named."""
     return {name: value for name, value in record.items() if name in names} if names else record
 
 

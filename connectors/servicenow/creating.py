@@ -1,9 +1,9 @@
-"""Creating a record that is found again: it bears the key of its action in one of its own fields.
+"""Creates records that can be found again: a record has the key of its action in one of its own fields.
 
 The Table API has no idempotency key, so the same request twice makes two records. Before each request the key is looked
-for, and after a doubt a probe finds the record by it. A condition on a field that the instance does not know, or does
-not show us, is dropped by it without a word; and a value for such a field as well. So no answer is believed that does
-not bear the key, and its absence proves nothing while a record of ours without a key may be the one.
+for, and after a doubt a probe finds the record by it. The instance silently drops a condition on a field, and a value
+for a field, that it does not know or does not show us. So an answer counts only if it has the key, and the absence of
+the key proves nothing while a record of ours without a key may be the right one.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from core.canonical import JsonObject
 
 CORRELATION = "correlation_id"
 _CREATED, _CREATOR = "sys_created_on", "sys_created_by"
-# The records of ours, from the newest on, among which one without its key is looked for.
+# The number of our newest records among which a record without its key is looked for.
 _LATEST = 100
 
 
 class Creating:
-    """The creation of records in one instance."""
+    """Creates records in one instance."""
 
     def __init__(self, client: TableClient, settings: ServiceNowSettings) -> None:
         self._client = client
         self._settings = settings
 
     async def read_before(self, call: Call) -> Before | Refused | NotSent:
-        """Read if the record that is restored is still gone; there is nothing else before a creation."""
+        """Check that the record to restore is still gone; there is nothing else to read before a creation."""
         restored = call.input.get("restores")
         if restored is not None:
             table, seconds = table_of(call), call.timeout_seconds
@@ -45,7 +45,7 @@ class Creating:
         return Before({}, None, writers=())
 
     async def perform(self, call: Call) -> Outcome:
-        """Create the record, unless one bears the action's key already: that is the one, and nothing is sent.
+        """Create the record, unless one has the action's key already: then that one is the result, and nothing is sent.
 
         A crash before the answer leaves a doubt, which the next lease resolves by the same key.
         """
@@ -57,7 +57,7 @@ class Creating:
         if record is None:
             body = {**writes_of(call.declaration, call.input), _field(call): call.idempotency_key}
             made = await self._client.create(table_of(call), body, timeout_seconds=seconds_to(deadline))
-            if isinstance(made, Unread):  # it says yes, and its record holds what nobody can keep
+            if isinstance(made, Unread):  # the creation succeeded, and the returned record cannot be kept
                 back = await self._find(call, seconds_to(deadline))
                 made = back if isinstance(back, dict) else made
             if not isinstance(made, dict):
@@ -68,7 +68,7 @@ class Creating:
         name, key = _field(call), call.idempotency_key
         if record.get(name) == key:
             return done
-        # It is there, but would not be found again: people have to know.
+        # The record exists, but without its key it could not be found again: people have to know.
         altered: JsonObject = {**done.altered, name: {ASKED: key, FOUND: record.get(name)}}
         return replace(done, altered=altered, output={**done.output, "altered": [*altered]})
 
@@ -96,7 +96,7 @@ class Creating:
         return Probe.absent(early, late, seconds_left=limit - seconds_since_intent)
 
     async def _find(self, call: Call, seconds: float) -> JsonObject | Refused | NotSent | None:
-        """The record that bears the action's key; the oldest, if somebody has copied it. None if there is none."""
+        """The record with the action's key; the oldest, if somebody has copied it. None if there is none."""
         name, key, table = _field(call), call.idempotency_key, table_of(call)
         wanted = settable(call.declaration, writes_of(call.declaration, call.input))
         fields = tuple(sorted({*wanted, *FACTS, name, _CREATED}))
@@ -110,7 +110,7 @@ class Creating:
         return rows[0] if rows else None
 
     async def _without_key(self, call: Call, user: str, fields: JsonObject) -> str | Refused | NotSent:
-        """The sys_id of a record that we made with these values, and that bears no key; "" if there is none."""
+        """The sys_id of a record that we created with these values, and that has no key; "" if there is none."""
         name, wanted = _field(call), tuple(sorted({*fields, "sys_id", _field(call), _CREATOR}))
         query, seconds = f"{_CREATOR}={user}^ORDERBYDESC{_CREATED}", call.timeout_seconds
         rows = await self._client.query(table_of(call), query, wanted, limit=_LATEST, timeout_seconds=seconds)
@@ -124,5 +124,5 @@ class Creating:
 
 
 def _field(call: Call) -> str:
-    """The field that bears the action's key."""
+    """The field for the action's key."""
     return str(call.input.get("correlate_by") or CORRELATION)

@@ -1,4 +1,4 @@
-"""Deleting a record: all of it is read first, so that people see what goes, and so that it can be made again."""
+"""Deletes records: all of a record is read first, so that people see what is removed, and it can be restored."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from core.canonical import JsonObject
 
 CONFLICT = "version_conflict"
 _NAME = re.compile(r"(?!sys_)[a-z][a-z0-9_]*")
-# The instance numbers a record itself, and the key of another action is not that of the one that restores it.
+# Not restored: the instance numbers a record itself, and the restoring action has a key of its own.
 _NOT_RESTORED = JOURNALS | {"number", CORRELATION}
 
 
 def removed_of(record: JsonObject) -> JsonObject:
-    """The values that a deletion removes and a creation can restore: those that hold something."""
+    """The values that a deletion removes and a creation can restore: the non-empty ones."""
     named = {name: value for name, value in record.items() if _NAME.fullmatch(name) and name not in _NOT_RESTORED}
     return {name: named[name] for name in sorted(named) if named[name] not in (None, "")}
 
 
 class Deleting:
-    """The deletion of records in one instance."""
+    """Deletes records in one instance."""
 
     def __init__(self, client: TableClient, settings: ServiceNowSettings) -> None:
         self._client = client
         self._settings = settings
 
     async def read(self, call: Call, *fields: str) -> JsonObject | Refused | NotSent | None:
-        """The record, all of it if no fields are named; None if it is gone. Another version than wanted is refused."""
+        """Read the record (all fields if none are named); None if it is gone, ``Refused`` if it has another version."""
         table, sys_id, deadline = table_of(call), str(call.input["sys_id"]), deadline_in(call.timeout_seconds)
         record = await self._client.get(table, sys_id, fields, timeout_seconds=call.timeout_seconds)
         if isinstance(record, Refused) and record.code == NOT_FOUND:
@@ -50,7 +50,7 @@ class Deleting:
         return record
 
     async def perform(self, call: Call) -> Outcome:
-        """Delete the record if it is as it was read. One that is gone already needs nothing.
+        """Delete the record if it is unchanged since it was read. For a record that is already gone nothing is sent.
 
         A crash before the answer leaves a doubt, which the next lease resolves by looking for the record.
         """
@@ -75,7 +75,7 @@ class Deleting:
         return Done({"sys_id": sys_id, **facts, "deleted": True}, f"{sys_id}@{record[VERSION]}")
 
     async def probe(self, call: Call, seconds_since_intent: float) -> Probe:
-        """Look for the record. One that was read before and is gone needs no second call, whoever removed it."""
+        """Look for the record. If it was read before and is gone now, no second call is needed, whoever removed it."""
         table, sys_id = table_of(call), str(call.input["sys_id"])
         gone = await is_gone(self._client, table, sys_id, timeout_seconds=call.timeout_seconds)
         if isinstance(gone, Refused | NotSent):
@@ -90,7 +90,7 @@ class Deleting:
 
 
 async def _not_found(client: TableClient, table: str, sys_id: str, seconds: float) -> bool | None:
-    """True if a record that our user could read a moment ago is not found, False if it is; None if nobody can say."""
+    """True if a record that our user could read just before is not found, False if it is; None if nobody can tell."""
     left = await client.get(table, sys_id, ("sys_id",), timeout_seconds=seconds)
     if isinstance(left, dict):
         return False

@@ -1,7 +1,7 @@
-"""The instance's words for fields, choices and references, for people alone: they are shown, and bind nothing.
+"""Reads the instance's names for fields, choices and references. Only people read them; no approval binds them.
 
-They are kept for an hour. A card never waits for them for long, and never fails for want of them: what the instance
-does not tell in time is shown as it is stored.
+They are cached for an hour. A card never waits long for them, and never fails without them: a value whose label does
+not come in time is shown as it is stored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.action import Labels
 from core.canonical import Json, JsonObject
 
 KEPT_SECONDS = 3600.0
-# A lookup that failed is not repeated for so long.
+# The time for which a failed lookup is not repeated.
 AGAIN_SECONDS = 60.0
 WITHIN_SECONDS = 2.0
 _ROWS_MAX = 1000
@@ -41,7 +41,7 @@ class LabelReader:
                 for name in names:
                     found[name] = await self._field(table, name, names, before.get(name), after[name])
         except TimeoutError:
-            pass  # those that are known are enough
+            pass  # the known labels are enough
         return found
 
     async def _field(self, table: str, name: str, names: tuple[str, ...], before: Json, after: Json) -> Labels:
@@ -55,7 +55,7 @@ class LabelReader:
         return Labels(columns.get(f"{name}.column_label", ""), *words)
 
     async def _rows(self, table: str, kind: str, names: tuple[str, ...], wanted: tuple[str, str]) -> Mapping[str, str]:
-        """The words that one of the instance's own tables has for these fields; the record's table counts most."""
+        """The names in one of the instance's system tables for these fields; entries for the record's own table win."""
         key = (kind, table, *names)
         if (known := self._known(key)) is not None:
             return known
@@ -89,7 +89,7 @@ class LabelReader:
 
 
 def _read(rows: Iterable[JsonObject], kind: str) -> Mapping[str, str]:
-    """The rows by field: of choices each value's label, of columns the label and the table that is referred to."""
+    """The rows by field: for choices the label of each value, for columns the label and the referenced table."""
     found = {}
     for row in rows:
         labels = {name: value for name, value in row.items() if isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""Lists of records, read to their end: an instance caps each answer without a word, and hides rows from our user."""
+"""Reads lists of records to their end, although an instance silently caps each answer, and hides rows from our user."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.canonical import VALUE_BYTES_MAX, Json, JsonObject
 
 PAGE_ROWS = 250
 PAGES_MAX = 200
-# The limits of one list, whatever the caller asks for.
+# The limits of one list, even if the caller asks for more.
 ROWS_MAX = 10_000
 BYTES_MAX = VALUE_BYTES_MAX - 16 * 1024
 _ID, _ORDER = "sys_id", "ORDERBYsys_id"
@@ -25,7 +25,7 @@ class Listing:
 
     Pages come in the order of the rows' ids, because without an order two pages may hold one row twice and another one
     not at all. An instance may give fewer rows than it is asked for, so the next page begins where the last one ended.
-    A list that fits one page is asked for as the caller says it.
+    The query for a list that fits one page is sent as the caller wrote it.
     """
 
     client: TableClient
@@ -44,7 +44,7 @@ class Listing:
         return self.limit is not None and self.limit <= PAGE_ROWS
 
     async def read(self, timeout_seconds: float) -> Done | Refused | NotSent:
-        """Read it. The output says ``truncated`` if the query selects more than ``records`` holds."""
+        """Read the list. The output has ``truncated`` if the query selects more than ``records`` holds."""
         most, at = ROWS_MAX if self.limit is None else min(self.limit, ROWS_MAX), self.offset
         deadline, left = deadline_in(timeout_seconds), timeout_seconds
         for _ in range(PAGES_MAX):
@@ -52,8 +52,8 @@ class Listing:
             if not isinstance(page, Page):
                 return page
             fresh, total, left = self._take(page.rows, most), page.total, seconds_to(deadline)
-            at += len(page.rows) or PAGE_ROWS  # an empty page in the middle: our user may see none of its rows
-            # Only an empty page is the end of a list whose rows nobody counts.
+            at += len(page.rows) or PAGE_ROWS  # an empty page in the middle: our user may see none of that page's rows
+            # Without a total from the instance, only an empty page shows the end of the list.
             more = fresh if total is None else at < total
             if self._alone or not more or self._cut or len(self._rows) >= most:
                 break
@@ -69,7 +69,7 @@ class Listing:
         return await self.client.page(self.table, query, fields, limit=limit, offset=offset, timeout_seconds=seconds)
 
     def _take(self, rows: list[JsonObject], most: int) -> bool:
-        """Keep the rows that are new, as far as one output can hold them; True if there were some."""
+        """Keep the new rows, as far as one output can hold them; True if there were new ones."""
         before = len(self._rows)
         for row in rows:
             key = row.get(_ID)

@@ -1,4 +1,4 @@
-"""Telling a record that is gone from one that is hidden: the Table API answers 404 for both."""
+"""Distinguishes a deleted record from a hidden one: the Table API answers 404 for both."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ NOT_FOUND = "not_found"
 
 
 async def is_gone(client: TableClient, table: str, sys_id: str, *, timeout_seconds: float) -> bool | Refused | NotSent:
-    """True if the record is not there, False if it is. ``Refused`` if nobody can tell.
+    """True if the record does not exist, False if it does. ``Refused`` if nobody can tell.
 
-    A count of rows includes those that an ACL on records hides. It is 0 as well if our user may not read the table at
-    all, so it counts only if that shows us another record.
+    A count of rows includes those that an ACL on records hides. It is also 0 if our user may not read the table at all,
+    so it proves something only if our user sees another record of the table.
     """
     deadline = deadline_in(timeout_seconds)
     record = await client.get(table, sys_id, ("sys_id",), timeout_seconds=timeout_seconds)

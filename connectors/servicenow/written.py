@@ -1,4 +1,4 @@
-"""The fields of a write and what came of them, for all that the connector writes."""
+"""Judges the written fields and their outcome, for every write of the connector."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from connectors.readback import compare, same_text
 from connectors.servicenow.client import TableClient
 from core.canonical import JsonObject
 
-# The facts about a record that a person or a probe needs besides the fields of the diff.
+# The facts about a record that people or a probe need besides the fields of the diff.
 FACTS = ("number", "short_description", "sys_id", "sys_mod_count", "sys_updated_by", "sys_updated_on")
 JOURNALS = frozenset({"work_notes", "comments", "comments_and_work_notes", "approval_history"})
 VERSION = "sys_mod_count"
@@ -20,7 +20,7 @@ def table_of(call: Call) -> str:
 
 
 def settable(operation: Operation, written: JsonObject) -> JsonObject:
-    """The written fields without the journals: those are append-only and do not read back the written value."""
+    """The written fields without journals, which are append-only and do not read back the written value."""
     journals = JOURNALS | set(operation.diff.appended if operation.diff else ())
     return {name: value for name, value in written.items() if name not in journals}
 
@@ -28,7 +28,7 @@ def settable(operation: Operation, written: JsonObject) -> JsonObject:
 def done_of(record: JsonObject, intended: JsonObject, words: JsonObject | None = None) -> Done:
     """The outcome, from the record read back: a business rule may have altered our values, or an ACL dropped them.
 
-    ``words`` are the display values of fields that were named by them.
+    ``words`` are the display values of fields that were set by a display value.
     """
     after: JsonObject = {name: record[name] for name in intended if name in record}
     named = {name: value for name, value in (words or {}).items() if value and same_text(intended.get(name), value)}
@@ -40,10 +40,10 @@ def done_of(record: JsonObject, intended: JsonObject, words: JsonObject | None =
 
 
 async def settled(client: TableClient, table: str, record: JsonObject, fields: JsonObject, seconds: float) -> Done:
-    """The outcome of a write. Fields that differ are read once more with the words that people see for them.
+    """The outcome of a write. Fields that differ are read again as display values, which is what people see.
 
     ServiceNow resolves a name that was given for a reference or a choice. If it cannot be asked, its answer to the
-    write counts. A crash here leaves the action in doubt, which the next lease resolves by a probe.
+    write counts. A crash here leaves a doubt, which the next lease resolves by a probe.
     """
     done = done_of(record, fields)
     if not done.altered or "sys_id" not in record:

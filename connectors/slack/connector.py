@@ -33,9 +33,9 @@ PAGES_MAX = 10
 MARGIN_SECONDS = 120.0
 CONNECT_SECONDS_MAX = 10.0
 
-# Errors after which, by Slack's reference, a part of the call may have happened.
+# Errors after which, by Slack's documentation, a part of the call may have happened.
 _PERHAPS_DONE = frozenset({"fatal_error", "internal_error", "service_unavailable"})
-# Errors after which nothing was done and a later call may succeed.
+# Errors that mean that nothing was done, and that a later call may succeed.
 _LATER = frozenset({"ratelimited", "rate_limited", "request_timeout", "team_added_to_org", "accesslimited"})
 
 _Page: TypeAlias = "AsyncSlackResponse | Failure"
@@ -64,7 +64,7 @@ class SlackConnector(NothingBefore):
         return public_address(self._settings.base_url)
 
     async def perform(self, call: Call) -> Outcome:
-        """Post the message, once. What people could press is refused here too, whatever an earlier release let pass."""
+        """Post the message, once. Refuses buttons and the like here too: an earlier release let them pass."""
         try:
             display.check(call.input)
         except InputError as error:

@@ -1,4 +1,4 @@
-"""One PostgreSQL database as a connector: reads declared tables, and writes one row per call.
+"""The connector for one PostgreSQL database: reads declared tables, and writes one row per call.
 
 A write is one transaction. It inserts its key into the declared table for keys, if there is one, locks its row,
 compares the row's version with the one that was read, changes exactly one row or nothing, and commits. So a repeated
@@ -114,7 +114,7 @@ class SqlConnector:
     async def faults(self, declared: Iterable[Operation]) -> Sequence[str] | str:
         """Faults of declarations in this database.
 
-        A text if the database cannot be asked now; the first call checks again.
+        The result is a text if the database cannot be asked now; the first call checks again.
         """
         own = [operation for operation in declared if operation.handler in HANDLERS]
 
@@ -154,10 +154,10 @@ class SqlConnector:
         size = 0
         for row in rows[:limit]:
             size += len(row[0].encode())
-            if records and size > BYTES_MAX:  # more than one output can hold
+            if records and size > BYTES_MAX:  # more rows than one output can hold
                 break
             records.append(values_of(row[0]))
-        writers = SOMEBODY if records else ()  # unless the declaration names a column that tells (`written_by`)
+        writers = SOMEBODY if records else ()  # unless the declaration names the writer's column (`written_by`)
         return Done({"rows": records, "count": len(records), "truncated": len(rows) > len(records)}, writers=writers)
 
     async def _write(
@@ -196,7 +196,7 @@ async def _row(
 async def _moved(
     connection: Connection, params: TableParams, operation: Operation, call: Call
 ) -> Refused | NotSent | None:
-    """Lock the row. Returns the reason not to change it; None if its version is as read, or if this is an insert."""
+    """Lock the row. Returns the reason not to change it; None if its version is unchanged, or if this is an insert."""
     if operation.function == "insert":
         return None
     found = await _row(connection, params, call, (), lock=True)
@@ -227,7 +227,7 @@ async def _changed(connection: Connection, params: TableParams, operation: Opera
     row = rows[0]
     after, intended = values_of(row["row"]), values_of(row["intended"])
     key: JsonObject = {name: after[name] for name in params.key}
-    # A key that is given as null is one that the database makes.
+    # A key that is given as null is made by the database.
     asked = {name: value for name, value in intended.items() if value is not None or name not in params.key}
     back = compare(asked, after, _same)
     shown_after: JsonObject = {name: after[name] for name in intended if name not in key}
@@ -236,7 +236,7 @@ async def _changed(connection: Connection, params: TableParams, operation: Opera
 
 
 def _same(asked: Json, found: Json) -> bool:
-    """True if the column holds what was asked, in its own type; a text may lose the spaces around it."""
+    """True if the column has the requested value in its own type; a text may lose the spaces around it."""
     texts = isinstance(asked, str) and isinstance(found, str) and str(asked).strip() == str(found).strip()
     return texts or (type(asked) is type(found) and asked == found)
 
@@ -257,7 +257,7 @@ async def _recalled(connection: Connection, memory: str, call: Call) -> Done | N
 
 
 def _judged(call: Call, row: tuple[JsonObject, str | None] | None, left: float) -> Probe:
-    """Judge a write without a table for keys: only an unchanged row proves anything, as changes have no author."""
+    """Judge a write without a table for keys: only an unchanged row proves something, as a change names no author."""
     if row is None and call.before is None:
         return Probe.absent("the row is not there yet", "the row is not there", seconds_left=left)
     if row is not None and call.before is not None and row[1] == call.before.version:

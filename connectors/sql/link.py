@@ -19,7 +19,7 @@ from core.errors import CountersealError
 
 CONNECTIONS_MAX = 4
 CONNECT_SECONDS = 10.0
-# SQLSTATE classes of errors that a retry cannot fix: of data, constraints, names and rights.
+# SQLSTATE classes of errors that a retry cannot fix: data, constraints, names and rights.
 _REFUSALS = ("0A", "21", "22", "23", "2F", "38", "39", "3F", "42", "44", "P0")
 _UNAUTHORIZED = ("28",)
 
@@ -75,7 +75,7 @@ class Link:
         except CountersealError as error:
             return NotSent(str(error))
         except asyncpg.PostgresError as error:
-            return _said(error, committing=committing)
+            return _failure_of(error, committing=committing)
         except (TimeoutError, OSError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
             words = f"the database gave no answer: {clean(error) or type(error).__name__}"
             return InDoubt(f"{words}, after COMMIT was sent") if committing else NotSent(words)
@@ -107,7 +107,7 @@ class Link:
         return connection
 
     async def _refuse_own(self, connection: Connection) -> None:
-        """Refuse the runtime's own database, under any address and login."""
+        """Refuse the runtime's own database under every address and login."""
         if await connection.fetchval(statements.IDENTITY) == self._own_identity:
             words = "COUNTERSEAL_SQL_URL leads to Counterseal's own database; name another one"
             raise Stopped(Refused("own_database", words))
@@ -120,7 +120,7 @@ class Link:
             connection.terminate()
 
 
-def _said(error: asyncpg.PostgresError, *, committing: bool) -> Refused | NotSent | InDoubt:
+def _failure_of(error: asyncpg.PostgresError, *, committing: bool) -> Refused | NotSent | InDoubt:
     state, words = str(error.sqlstate or ""), clean(f"PostgreSQL says: {error}")
     if state.startswith(_UNAUTHORIZED) or state == "42501":
         return Refused("unauthorized", words)

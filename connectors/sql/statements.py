@@ -52,11 +52,11 @@ def _list(names: Iterable[str], of: str = "") -> str:
 
 
 def _shown(names: Sequence[str], of: str) -> str:
-    """These columns of a row as one JSON text."""
+    """The SQL for these columns of a row as one JSON text."""
     return f"(SELECT pg_catalog.to_jsonb(x)::text FROM (SELECT {_list(names, f'{of}.')}) x)"
 
 
-def _given(table: str) -> str:
+def _input_row(table: str) -> str:
     return f"pg_catalog.jsonb_populate_record(NULL::{quoted(table)}, $1::jsonb)"
 
 
@@ -72,7 +72,7 @@ def read(table: str, key: Sequence[str], columns: Sequence[str], version: str | 
     """Select one row by its key: ``row`` and ``version``."""
     locked = " FOR UPDATE OF t" if lock else ""
     shown = f"{_shown(columns, 't')} AS row, {_version(version)} AS version"
-    return f"SELECT {shown} FROM {quoted(table)} t JOIN {_given(table)} v ON {_same(key)}{locked}"
+    return f"SELECT {shown} FROM {quoted(table)} t JOIN {_input_row(table)} v ON {_same(key)}{locked}"
 
 
 def select(table: str, key: Sequence[str], columns: Sequence[str], equal: Sequence[str], absent: Sequence[str]) -> str:
@@ -81,13 +81,13 @@ def select(table: str, key: Sequence[str], columns: Sequence[str], equal: Sequen
     conditions += [f"t.{_own(name)} IS NULL" for name in absent]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     order = f" ORDER BY {_list(key, 't.')} LIMIT $2::bigint"
-    return f"SELECT {_shown(columns, 't')} FROM {quoted(table)} t CROSS JOIN {_given(table)} v{where}{order}"
+    return f"SELECT {_shown(columns, 't')} FROM {quoted(table)} t CROSS JOIN {_input_row(table)} v{where}{order}"
 
 
 def insert(table: str, given: Sequence[str], shown: Sequence[str], version: str | None) -> str:
     """Insert a row. Returns ``row`` and ``version`` as read back, and ``intended`` in the columns' own types."""
     return (
-        f"WITH v AS MATERIALIZED (SELECT * FROM {_given(table)}), t AS (INSERT INTO {quoted(table)} AS t"
+        f"WITH v AS MATERIALIZED (SELECT * FROM {_input_row(table)}), t AS (INSERT INTO {quoted(table)} AS t"
         f" ({_list(given)}) SELECT {_list(given, 'v.')} FROM v RETURNING {_shown(shown, 't')} AS row,"
         f" {_version(version)} AS version) SELECT t.row, t.version, {_shown(given, 'v')} AS intended FROM t, v"
     )
@@ -98,7 +98,7 @@ def update(table: str, key: Sequence[str], given: Sequence[str], version: str | 
     sets = ", ".join(f"{_own(name)} = v.{_own(name)}" for name in given)
     shown = [*key, *given]
     return (
-        f"UPDATE {quoted(table)} AS t SET {sets} FROM {_given(table)} v WHERE {_same(key)} RETURNING"
+        f"UPDATE {quoted(table)} AS t SET {sets} FROM {_input_row(table)} v WHERE {_same(key)} RETURNING"
         f" {_shown(shown, 't')} AS row, {_version(version)} AS version, {_shown(given, 'v')} AS intended"
     )
 
@@ -106,4 +106,4 @@ def update(table: str, key: Sequence[str], given: Sequence[str], version: str | 
 def delete(table: str, key: Sequence[str]) -> str:
     """Delete one row by its key."""
     shown = f"{_shown(key, 't')} AS row, NULL AS version, NULL AS intended"
-    return f"DELETE FROM {quoted(table)} AS t USING {_given(table)} v WHERE {_same(key)} RETURNING {shown}"
+    return f"DELETE FROM {quoted(table)} AS t USING {_input_row(table)} v WHERE {_same(key)} RETURNING {shown}"

@@ -17,7 +17,7 @@ class TransformConnector(NothingBefore):
         return Probe(ProbeVerdict.NOT_APPLIED, f"{call.operation} changes nothing outside, so it can be repeated")
 
     async def check(self) -> tuple[bool, str]:
-        """Report that all is well."""
+        """Report that it is always available."""
         return True, "works in process"
 
     async def aclose(self) -> None:

@@ -1,6 +1,6 @@
-"""Other writings of one value: a prefix before an address, another form of an amount or of a date.
+"""Recognizes other spellings of one value: a prefix before an address, another form of an amount or of a date.
 
-Loose on purpose. It only ever takes a value away from the person who repeats it in other writing than it came.
+Loose on purpose: a match only means that a value which a person repeats in another spelling does not count as theirs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from core.origins.disguises import disguises, plain
 from core.origins.leaves import Leaf
-from core.origins.said import SHORT
+from core.origins.model_words import SHORT
 
 _AMOUNT = re.compile(r"\d[\d.,'\u2019]*", re.ASCII)
 _ZEROS = re.compile(r"[.,]0{1,2}\Z", re.ASCII)
@@ -18,7 +18,7 @@ _DAY = re.compile(r"(\d{1,4})[./-](\d{1,2})[./-](\d{1,4})", re.ASCII)
 
 
 def alike(there: Leaf, wanted: Leaf) -> bool:
-    """True if one value may be the other in other writing."""
+    """True if one value may be the other in another spelling."""
     one, other = plain(there.text), [plain(form) for form in (wanted.text, *disguises(wanted.text))]
     if any(len(form) >= SHORT and form in one for form in other):
         return True

@@ -18,12 +18,11 @@ TOOL = "tool:"
 
 
 class Heard(Struct, frozen=True):
-    """One value that a model was shown or has said, with its ``origin``; ``model`` if the model said it.
+    """One value that a model was shown or has said, with its ``origin``, which is ``model`` if the model said it.
 
     ``step`` is the turn that said it, or the call that gave this result. A result of ``tool:<operation>`` may have
-    ``records``, the pointer to its records. ``answer`` is True if the value is a whole answer, with its calls.
-    ``effect`` is True for the result of a call with an effect; ``kept`` are the fields of a result that not just anyone
-    may write.
+    ``records``, the pointer to its records. ``answer``: the value is a whole answer, with its calls. ``effect``: it is
+    the result of a call with an effect. ``kept`` are the fields of a result that not just anyone may write.
     """
 
     origin: str
@@ -36,7 +35,7 @@ class Heard(Struct, frozen=True):
 
 
 class CallSaid(Struct, frozen=True):
-    """A call as a model has said it: its step, its tool and its arguments; a text if they are no JSON."""
+    """A call as a model has said it: its step, its tool and its arguments, which are a text if they are no JSON."""
 
     step: str
     tool: str
@@ -45,7 +44,7 @@ class CallSaid(Struct, frozen=True):
 
 @dataclass
 class Listener:
-    """Feeds a growing conversation to a matcher. ``heard`` is the part already fed, ``performed`` the calls in it."""
+    """Feeds a growing conversation to a matcher. ``heard`` is the part fed so far, ``performed`` the calls in it."""
 
     matcher: Matcher = field(default_factory=Matcher)
     heard: list[Heard | None] = field(default_factory=list)
@@ -54,13 +53,13 @@ class Listener:
     _called: dict[str, Json] = field(default_factory=dict)
 
     def listen(self, conversation: Sequence[Heard | None]) -> None:
-        """Feed the new part of the conversation. None stands for a value that cannot be read."""
+        """Feed the new part of the conversation. None in it is a value that cannot be read."""
         for one in conversation[len(self.heard) :]:
             self._take(one)
             self.heard.append(one)
 
     def knows_the_beginning_of(self, conversation: Sequence[Heard | None]) -> bool:
-        """True if the part already fed is a prefix of the conversation."""
+        """True if the part fed so far is a prefix of the conversation."""
         return conversation[: len(self.heard)] == self.heard
 
     def _take(self, one: Heard | None) -> None:
@@ -71,27 +70,27 @@ class Listener:
                 self._called[call.step] = call.arguments
             self._own |= _answered(self.matcher, one)
         elif one.origin == MODEL:
-            self.matcher.said(one.value)
+            self.matcher.add_call(one.value)
         elif one.step and one.origin.startswith(TOOL):
             operation = one.origin.removeprefix(TOOL)
             own = self._own.get(one.step, False)
             called = self._called.pop(one.step, None)
-            self.matcher.shown(operation, one.value, records=one.records, own=own, kept=one.kept, asked=called)
+            self.matcher.add_result(operation, one.value, records=one.records, own=own, kept=one.kept, asked=called)
             if one.effect and isinstance(called, dict):
                 self.performed.add(operation, called)
         else:
-            self.matcher.given(one.origin, one.value)
+            self.matcher.add_source(one.origin, one.value)
 
 
 def listener_of(heard: Sequence[Heard | None]) -> Listener:
-    """A listener that was fed a whole conversation, in order."""
+    """Make a listener, and feed it a whole conversation."""
     listener = Listener()
     listener.listen(heard)
     return listener
 
 
 def matcher_of(heard: Sequence[Heard | None]) -> Matcher:
-    """A matcher that was fed a whole conversation, in order."""
+    """Make a matcher, and feed it a whole conversation."""
     return listener_of(heard).matcher
 
 
@@ -114,8 +113,8 @@ def calls_of(step: str, answer: Json) -> list[CallSaid]:
 
 def _answered(matcher: Matcher, one: Heard) -> dict[str, bool]:
     """Feed an answer. Returns for the step of each call whether all of its arguments are in the requester's words."""
-    matcher.said(one.value.get("text") if isinstance(one.value, dict) else None)
-    return {call.step: matcher.said(call.arguments) for call in calls_of(one.step, one.value)}
+    matcher.add_call(one.value.get("text") if isinstance(one.value, dict) else None)
+    return {call.step: matcher.add_call(call.arguments) for call in calls_of(one.step, one.value)}
 
 
 def _arguments(text: str) -> Json:

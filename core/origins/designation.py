@@ -1,9 +1,9 @@
-"""Particulars that a text of one of our own people designates, as opposed to the words that merely occur in it.
+"""Finds the particulars that a text by one of our own people designates, not the words that merely occur in it.
 
 A value is designated if the text quotes it, or has it as a whole and in the form of a particular: an address, an
-account number, an identifier, an amount, a date or a name. A common word never is, nor is a part of a sentence. A name
-is a run of capitalized words; capitals at the beginning of a sentence tell nothing, so such a word is a name only if a
-record has it. Everything takes linear time.
+account number, an identifier, an amount, a date or a name. A common word or a part of a sentence is never designated. A
+name is a run of capitalized words; a capital at the beginning of a sentence proves nothing, so such a word is a name
+only if a record has it. Everything takes linear time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _NEAR_MAX = 40
 class Designation:
     """The values that a text designates, each with the spans of words where it does; ``names`` are folded.
 
-    ``initial`` are capitalized words that begin a sentence: names only if a record has them. ``amounts`` are those of
-    ``numbers`` that are sums; ``accounts`` are account numbers, without the blanks in them. ``dates`` are in sentences,
-    and ``clocks`` of sentences.
+    ``initial`` are capitalized words that begin a sentence: names only if a record has them. ``amounts`` are the
+    ``numbers`` that are sums; ``accounts`` are account numbers, without their blanks. ``dates`` have the sentences in
+    which they occur, ``clocks`` are times of the day by sentence.
     """
 
     keys: dict[Key, set[Span]] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Designation:
         return found
 
     def says(self, text: str) -> bool:
-        """True if the text is quoted, or is whole sentences of this one: at least three words."""
+        """True if ``text`` has three words or more, and is quoted in this text or consists of whole sentences of it."""
         wanted = _bare(tuple(one.folded for one in tokens_of(text)))
         if wanted in self.quoted:
             return True
@@ -96,10 +96,10 @@ class Designation:
             beside = [*self.clocks.values()]
         return any(clock in one for one in beside)
 
-    def beside(self, span: Span) -> frozenset[str]:
-        """The words of a particular, and those that tell what it is: before it, or behind it after ``as`` or ``is``.
+    def context_of(self, span: Span) -> frozenset[str]:
+        """The words of a particular, and the words that say what it is: before it, or after it behind ``as`` or ``is``.
 
-        They end at another particular, a comma, and where the sentence does.
+        They end at another particular, at a comma, and at the end of the sentence.
         """
         inner = [self._tokens[at] for at in span]  # 12 Elm Street
         is_postal = any(one.has_digit for one in inner) and not any(one.quoted for one in inner)
@@ -121,7 +121,7 @@ class Designation:
         return words, False
 
     def filled(self, text: str) -> list[str] | None:
-        """The texts that fill the gaps of a quoted text, such as ``Dinner at {place}``; None if this is none."""
+        """The texts in the gaps of a quoted template such as ``Dinner at {place}``; None if ``text`` fits none."""
         joined = _joined(tokens_of(text))
         return next((found for one in self.templates if (found := _gaps(one, joined)) is not None), None)
 
@@ -144,7 +144,7 @@ def _bare(key: Key, ends: str = ".!?\n") -> Key:
 
 
 def _places(wanted: Key, text: Key) -> Iterator[int]:
-    """Yield where a sequence begins in another one (Knuth-Morris-Pratt, linear time)."""
+    """Yield the places at which a sequence occurs in another one (Knuth-Morris-Pratt, linear time)."""
     border, at = borders(wanted), 0
     for place, one in enumerate(text):
         while at and (at == len(wanted) or wanted[at] != one):
@@ -160,7 +160,7 @@ def _joined(tokens: Sequence[Token]) -> str:
 
 def _gaps(template: str, text: str) -> list[str] | None:
     literals = _GAP.split(template)
-    if len(literals) < 2 or not squeeze("".join(literals)):  # without a word of its own it would be anything
+    if len(literals) < 2 or not squeeze("".join(literals)):  # a template without a word of its own would match anything
         return None
     first, *inner, last = literals
     if not text.startswith(first) or not text.endswith(last):
@@ -175,7 +175,7 @@ def _gaps(template: str, text: str) -> list[str] | None:
 
 
 def _begins(tokens: Sequence[Token], at: int) -> bool:
-    """True if a sentence begins here. What a small letter begins behind a dot is none (``i.e. this``)."""
+    """True if a sentence begins here. A small letter after a dot begins none (``i.e. this``)."""
     if not tokens[at].first:
         return False
     before = at - 1
@@ -209,7 +209,7 @@ def _add(keys: dict[Key, set[Span]], tokens: Sequence[Token]) -> None:
 
 
 def _quotes(tokens: list[Token], found: Designation) -> None:
-    """Find what stands in quotes as a whole. An apostrophe within a word opens and closes nothing."""
+    """Find quoted texts. An apostrophe within a word is no quotation mark."""
     closers: dict[str, list[int]] = {}
     for at, one in enumerate(tokens):
         after = tokens[at + 1] if at + 1 < len(tokens) else None
@@ -234,7 +234,7 @@ def _quotes(tokens: list[Token], found: Designation) -> None:
 
 
 def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
-    """Find dates and times of day. Returns the places of the words of dates."""
+    """Find dates and times of the day. Returns the places of the words of dates."""
     taken: set[int] = set()
     for day, clock, places in dates_in(tokens):
         taken.update(places)
@@ -251,7 +251,7 @@ def _times(tokens: Sequence[Token], found: Designation) -> set[int]:
 
 def _particulars(tokens: Sequence[Token], taken: Collection[int], found: Designation) -> None:
     """Find numbers, addresses, and words with a digit or an underscore in them, or with # or @ before them."""
-    money, last_sum = of_money(tokens), -1  # the last sentence that has had a sum
+    money, last_sum = of_money(tokens), -1  # the last sentence in which a sum was found
     for at, one in enumerate(tokens):
         after = tokens[at + 1].folded if at + 1 < len(tokens) else ""
         value = number(one.folded)
@@ -303,7 +303,7 @@ def _names(tokens: Sequence[Token], found: Designation) -> None:
 
 
 def _run(tokens: Sequence[Token], at: int) -> tuple[int, int]:
-    """The end of the run of names that begins here, ``at`` if none does; and how far was looked."""
+    """The end of the run of names that begins at ``at`` (``at`` if there is none), and the last place looked at."""
     end, last, capital = at, at, False
     while end < len(tokens) and tokens[end].sentence == tokens[at].sentence:
         one = tokens[end]
@@ -319,7 +319,7 @@ def _run(tokens: Sequence[Token], at: int) -> tuple[int, int]:
 
 
 def _postal(tokens: Sequence[Token], runs: Sequence[tuple[int, int]], found: Designation) -> None:
-    """Add the runs before the last one that only commas part from it, as far as a digit is in all of it."""
+    """Add postal addresses: runs of names separated only by commas, if there is a digit in them."""
     end = runs[-1][1]
     for index in range(len(runs) - 2, max(-1, len(runs) - 1 - _CHUNKS_MAX), -1):
         if tokens[runs[index][1]].folded != "," or runs[index][1] + 1 != runs[index + 1][0]:
@@ -330,7 +330,7 @@ def _postal(tokens: Sequence[Token], runs: Sequence[tuple[int, int]], found: Des
 
 
 def _shouted(tokens: Sequence[Token]) -> set[int]:
-    """The sentences in which capitals tell nothing: nearly every word has one."""
+    """The sentences in which capitals prove nothing, because nearly every word has one."""
     count = tokens[-1].sentence + 1 if tokens else 0
     words, capitals = [0] * count, [0] * count
     for one in tokens:

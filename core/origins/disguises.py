@@ -1,4 +1,4 @@
-"""Other forms of a text: decoded, and as readers see it. A value found in one of them is the same value in disguise.
+"""Computes other forms of a text: decoded, and as readers see it. A value in such a form is the same value disguised.
 
 Everything takes linear time. Character classes are those of Unicode 3.2, as in ``words``.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from unicodedata import ucd_3_2_0
 from urllib.parse import unquote
 
-# Normalization sorts combining marks in quadratic time, so a text with more marks than this loses all of them.
+# Normalization sorts combining marks in quadratic time, so all marks are removed from a text with more than these.
 _MARKS_MAX = 1_000
 _ESCAPE = re.compile(r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}+")
@@ -71,14 +71,14 @@ def _letter(character: str) -> str:
     return character.casefold() if kind[0] in "LN" else ""
 
 
-# Remove invisible characters; the second also removes marks.
+# Tables that remove invisible characters; the second also removes marks.
 _SEEN = Forms(partial(_kept, kinds=("Cf",)))
 _UNMARKED = Forms(partial(_kept, kinds=("Cf", "Mn", "Mc", "Me")))
 _PLAIN = Forms(_letter)
 
 
 def plain(text: str) -> str:
-    """The visible letters and digits of a text, without case and marks: a loose form, to find what was said before."""
+    """The visible letters and digits of a text, without case and marks: a loose form for finding earlier words."""
     if text.isascii():
         return _ASCII_SIGNS.sub("", text.lower())
     return ucd_3_2_0.normalize("NFKD", text.translate(_UNMARKED)).translate(_PLAIN)
@@ -120,7 +120,7 @@ def _dialed(text: str) -> str:
 
 
 def _digits(found: re.Match[str]) -> str:
-    """The digits of a number with brackets, dots or slashes in it; one with blanks is found as it is."""
+    """The digits of a number with brackets, dots or slashes; a number with blanks stays, and is found as it is."""
     return found[0] if set(found[0]) <= set("+0123456789 -") else _NO_DIGITS.sub("", found[0])
 
 

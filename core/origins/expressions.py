@@ -1,4 +1,4 @@
-"""Origins of the values of expressions: exact, because every input of an expression is an ingredient of its value.
+"""Computes the exact origins of expressions' values: every input of an expression is an ingredient of its value.
 
 A path such as ``trigger.number`` is one ingredient. In a longer expression each variable that it reads is one whole
 ingredient: the input of a condition, function or loop counts like the value itself. The author's words are

@@ -1,8 +1,8 @@
-"""Numbers, dates and times of a text of one of our own people, and what it says shall not be.
+"""Finds the numbers, dates and times in a text of one of our own people, and the words that it negates.
 
-A number that is part of something else (a date, a telephone number, an account, a number with other separators) is none
-of its own. An amount has a currency, or stands where a sentence has an amount. These rules know English; what they do
-not know is no amount, so people are asked. Everything takes linear time.
+A number that is part of something else (a date, a telephone number, an account, a number with other separators) does
+not count by itself. An amount has a currency, or is in a place where a sentence states an amount. These rules know
+English; a number that they do not recognize is no amount, so people are asked. Everything takes linear time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _CLAUSE_ENDS = frozenset({",", ".", ";", "!", "?", ":", "\n", "but"})
 
 
 def denied_in(tokens: Sequence[Token]) -> Iterator[int]:
-    """Yield the places of what a text says shall not be: ``not to Eve``, ``except Eve``, ``instead of Eve``."""
+    """Yield the places of negated words: ``not to Eve``, ``except Eve``, ``instead of Eve``."""
     within = False
     for at, one in enumerate(tokens):
         if _denies(tokens, at):
@@ -102,7 +102,7 @@ def _written(
         return None
     years = [place for place in years if _YEAR.fullmatch(tokens[place].folded)]
     if tokens[at].folded in _AMBIGUOUS and not (tokens[at].raw[0].isupper() or matched[2] or years):
-        return None  # it may 5 times
+        return None  # "may" as a verb, as in "it may 5 times"
     found = (tokens[years[0]].folded if years else None, month, int(matched[1]))
     return (found, None, [at, *day, *years]) if _is_day(found) else None
 
@@ -112,12 +112,12 @@ def _is_day(found: Date) -> bool:
 
 
 def clocks_in(one: Token) -> list[str]:
-    """The times of day in a word."""
+    """The times of the day in a word."""
     return _CLOCK.findall(one.folded) if ":" in one.folded else []
 
 
 def is_own(tokens: Sequence[Token], at: int) -> bool:
-    """True if a number is no part of a longer one: of a telephone number, of ``1 000`` or of ``1,50``."""
+    """True if a number is not part of a longer one, such as a telephone number, ``1 000`` or ``1,50``."""
     for step in (1, -1):
         near, far = at + step, at + 2 * step
         if _has_digit(tokens, near) and (len(tokens[near].folded) <= _GROUP_MAX or tokens[near].folded[0] == "+"):
@@ -138,12 +138,12 @@ def of_money(tokens: Sequence[Token]) -> set[int]:
 
 
 def is_amount(tokens: Sequence[Token], at: int, money: Collection[int], *, again: bool) -> bool:
-    """True if a number of its own is a sum, by what stands around it.
+    """True if a separate number is a sum, by the words around it.
 
-    ``money`` are the sentences ``of_money``. ``again``: its sentence has had a sum before.
+    ``money`` are the sentences from ``of_money``. ``again``: a sum occurred earlier in its sentence.
     """
     one, before, behind = tokens[at], _folded(tokens, at - 1), tokens[at + 1] if at + 1 < len(tokens) else None
-    if _THOUSANDTHS.fullmatch(one.folded):  # a thousand, or one
+    if _THOUSANDTHS.fullmatch(one.folded):  # "a" or "one" before "thousand"
         return False
     if behind is not None and (behind.folded in _CURRENCIES or behind.folded in MONEY):
         return True
@@ -158,7 +158,7 @@ def is_amount(tokens: Sequence[Token], at: int, money: Collection[int], *, again
 
 
 def accounts_in(tokens: Sequence[Token]) -> str:
-    """The text in which account numbers stand: without dates, telephone numbers and what shall not be."""
+    """The text in which to look for account numbers: without dates, telephone numbers and negated words."""
     kept, dialed = list[str](), False
     for one in tokens:
         dialed = one.folded[0] == "+" or (dialed and (one.has_digit or one.folded in "()-/"))

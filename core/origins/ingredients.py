@@ -1,4 +1,4 @@
-"""Origins of a value: one list for each ingredient, which holds the alternatives for it. No expression is needed."""
+"""The origins of a value: for each ingredient, a list of its possible origins. Needs no expression engine."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ Origins: TypeAlias = list[list[str]]
 
 
 def distinct(origins: Iterable[Sequence[str]]) -> Origins:
-    """Each ingredient once, in order."""
+    """The ingredients without duplicates, in order."""
     return [list(one) for one in dict.fromkeys(tuple(sorted(set(inner))) for inner in origins)]

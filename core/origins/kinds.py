@@ -18,8 +18,8 @@ _ENDINGS = frozenset({"s", "d", "ed", "es", "ing", "name", "names"})
 class ArgumentKind(StrEnum):
     """The kind of an argument: a value, free text (only its addresses are traced), or a flag (never traced).
 
-    The kinds after these are values that only a particular of this kind can be. An ``account`` is a number or the name
-    of who holds it. A ``named`` value must stand beside the argument's name, with no other particular between.
+    The other kinds are values that must be a particular of this kind. An ``account`` is a number or the name of its
+    holder. A ``named`` value must be next to the argument's name, with no other particular between them.
     """
 
     VALUE = "value"
@@ -34,7 +34,7 @@ class ArgumentKind(StrEnum):
     NAMED = "named"
 
 
-class How(StrEnum):
+class MatchKind(StrEnum):
     """The way in which a source holds a value."""
 
     NUMBER = "number"
@@ -44,8 +44,8 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A value to be found, with the kind and the name of its argument."""
+class Sought:
+    """A value to look for, with the kind and the name of its argument."""
 
     leaf: Leaf
     kind: ArgumentKind = ArgumentKind.VALUE
@@ -53,7 +53,7 @@ class Wanted:
 
 
 def named(cue: frozenset[str], words: frozenset[str]) -> bool:
-    """True if each word of an argument's name is among the words, also in another form: ``file``, ``titled``."""
+    """True if each word of an argument's name is among the words, perhaps in another form: ``title``, ``titled``."""
     return bool(cue) and all(any(_alike(one, word) for word in words) for one in cue)
 
 
@@ -62,12 +62,14 @@ def _alike(one: str, other: str) -> bool:
     return short == long or (len(short) >= _CUE_MIN and long.startswith(short) and long[len(short) :] in _ENDINGS)
 
 
-def fits(wanted: Wanted, how: How) -> bool:
-    """True if the value is of the kind of its argument."""
+def fits(wanted: Sought, how: MatchKind) -> bool:
+    """True if the value can be of its argument's kind."""
     leaf, text = wanted.leaf, wanted.leaf.text
     address = is_address(leaf.words.folded)
-    account = how in (How.ACCOUNT, How.NUMBER, How.WORDS) and leaf.words.squeezed in leaf.words.accounts
-    name = how is How.WORDS and not address and any(map(str.isalpha, text))
+    account = (
+        how in (MatchKind.ACCOUNT, MatchKind.NUMBER, MatchKind.WORDS) and leaf.words.squeezed in leaf.words.accounts
+    )
+    name = how is MatchKind.WORDS and not address and any(map(str.isalpha, text))
     match wanted.kind:
         case ArgumentKind.EMAIL:
             return address and "@" in text and not set("/:") & {*text}
@@ -77,18 +79,18 @@ def fits(wanted: Wanted, how: How) -> bool:
         case ArgumentKind.ACCOUNT:
             return leaf.moment is None and (account or name)
         case ArgumentKind.AMOUNT:
-            return leaf.number is not None and how in (How.NUMBER, How.WORDS)
+            return leaf.number is not None and how in (MatchKind.NUMBER, MatchKind.WORDS)
         case ArgumentKind.DATE:
-            return leaf.moment is not None and how in (How.DATE, How.WORDS)
+            return leaf.moment is not None and how in (MatchKind.DATE, MatchKind.WORDS)
         case ArgumentKind.NAME:
             return name and leaf.words.squeezed not in leaf.words.accounts
     return True
 
 
-def designates(leaf: Leaf, how: How, wanted: Wanted, recorded: Callable[[], bool], *, whole: bool) -> bool:
-    """True if a text of one of our own people designates a value that occurs in it, for an argument of this kind.
+def designates(leaf: Leaf, how: MatchKind, wanted: Sought, recorded: Callable[[], bool], *, whole: bool) -> bool:
+    """True if a text by one of our own people designates a value that occurs in it, for an argument of this kind.
 
-    ``whole``: the value is all of the text. ``recorded`` tells if a record has it as a name.
+    ``whole``: the value is the whole text. ``recorded`` tells if a record has the value as a name.
     """
     said, value = leaf.designation, wanted.leaf
     if wanted.kind is ArgumentKind.TEXT:
@@ -97,7 +99,7 @@ def designates(leaf: Leaf, how: How, wanted: Wanted, recorded: Callable[[], bool
         return False
     key = key_of(value.text)
     places = set(said.keys.get(key, ()))
-    if how is How.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in said.amounts):
+    if how is MatchKind.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in said.amounts):
         is_text = isinstance(value.value, str)
         places |= said.numerals.get(value.numeral or "", set()) if is_text else set()
         places |= said.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
@@ -105,8 +107,10 @@ def designates(leaf: Leaf, how: How, wanted: Wanted, recorded: Callable[[], bool
         places |= said.initial[key]
     if wanted.kind is ArgumentKind.NAMED:
         names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
-        return (whole and named(wanted.cue, names)) or any(named(wanted.cue, said.beside(place)) for place in places)
+        return (whole and named(wanted.cue, names)) or any(
+            named(wanted.cue, said.context_of(place)) for place in places
+        )
     places |= said.names.get(folded_key(value.text), set())
-    if how is How.DATE and value.moment is not None and said.has_date(*value.moment):
+    if how is MatchKind.DATE and value.moment is not None and said.has_date(*value.moment):
         return True
-    return whole or bool(places) or (how is How.ACCOUNT and value.words.squeezed in said.accounts)
+    return whole or bool(places) or (how is MatchKind.ACCOUNT and value.words.squeezed in said.accounts)

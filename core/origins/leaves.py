@@ -36,17 +36,17 @@ class Leaf:
 
     @cached_property
     def designation(self) -> Designation:
-        """The particulars that the value designates, if it is a text of one of our own people."""
+        """The particulars that the value designates, if it is a text by one of our own people."""
         return Designation.of(self.text)
 
     @cached_property
     def number(self) -> Decimal | None:
-        """The value as a number, also if it is the text of one."""
+        """The value as a number; the text of a number counts too."""
         return _number(self.value)
 
     @cached_property
     def numeral(self) -> str | None:
-        """The text of the value if it is a number, as ``words.numeral``; None if it is not."""
+        """The text of the value if it is a number, as for ``words.numeral``; None if it is not."""
         return numeral(self.text.strip())
 
     @cached_property

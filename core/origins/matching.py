@@ -1,8 +1,9 @@
-"""Origins of an agent's calls: looks for the model's arguments in the sources that the model was shown before.
+"""Finds the origins of an agent's calls: looks for the model's arguments in the sources that it was shown before.
 
 A value that the model said first stays the model's, even if a later source repeats it. A source matches only by whole
-words; the model's own words match by any part of a word. What our own people wrote is theirs only if they designate it
-(``designation``); else it is ``mentioned``. Work is counted; a value that would take too much is ``unknown``.
+words; the model's own words match by any part of a word. A value in a text of our own people is theirs only if they
+designate it (``designation``); otherwise it is ``mentioned``. Work is counted; a value that would take too much is
+``unknown``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass, field
 from core.canonical import Json
 from core.origins.alike import alike
 from core.origins.disguises import disguises, plain
-from core.origins.kinds import ArgumentKind, How, Wanted, designates
+from core.origins.kinds import ArgumentKind, MatchKind, Sought, designates
 from core.origins.leaves import Leaf, Scalar, leaves, same, scalars
 from core.origins.lookups import bears, names_in, phrased, records_at
-from core.origins.said import SHORT, Parts, Said
+from core.origins.model_words import SHORT, ModelWords, Parts
 from core.origins.words import Words, at_clock, borders
 
-VERSION = 2  # 2: only what somebody of ours designates is theirs; 1: every word of theirs
+VERSION = 2  # 2: only designated values count as our people's; 1: all their words did
 STEPS_MAX = 4_000_000
 VALUE_CHARS_MAX = 64 * 1024
 SOURCE_CHARS_MAX = 1024 * 1024
@@ -28,7 +29,7 @@ CONVERSATION_CHARS_MAX = 4 * 1024 * 1024
 CARRIED_CHARS_MIN = 5
 _LEAF_STEPS = 4
 
-# Labels of what outsiders wrote. A person who repeats it in a form does not make it the person's own.
+# The labels of outsiders' texts. A person who repeats such a value in a form does not make it their own.
 _OF_OTHERS = ("tool:", "trigger:", "signal:", "unknown")
 
 REQUESTER, WORKFLOW, PERSON, MODEL, UNKNOWN, TEXT = "requester", "workflow", "person", "model", "unknown", "text"
@@ -47,8 +48,8 @@ class _Event:
     label: str = ""
     leaves: tuple[Leaf, ...] = ()
     tool: str = ""
-    only: str | None = None  # the record's pointer prefix, if this result is the one record of the requester's words
-    said: Said | None = None
+    only: str | None = None  # the pointer of the only record that the requester's words can mean
+    said: ModelWords | None = None
     hidden: bool = False
     kept: frozenset[str] = frozenset()  # the fields of a result that not just anyone may write outside
 
@@ -68,25 +69,25 @@ class Matcher:
     _size: int = 0
     _read: set[int] = field(default_factory=set)
 
-    def given(self, label: str, value: Json) -> None:
-        """Add a source under a label: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
+    def add_source(self, label: str, value: Json) -> None:
+        """Add a source with its label: ``requester``, ``workflow``, ``person``, ``trigger:…`` or ``signal:…``."""
         self._add(label, value)
 
-    def said(self, arguments: Json) -> bool:
-        """Add a call of the model, performed or refused. Returns True if all of it is in the requester's words."""
+    def add_call(self, arguments: Json) -> bool:
+        """Add a model's call, performed or refused. Returns True if all of its values are in the requester's words."""
         every = self._within(arguments)
         if every is None:
-            self._events.append(_Event(said=Said.of(()), hidden=True))
+            self._events.append(_Event(said=ModelWords.of(()), hidden=True))
             return False
         values, keys = [leaf for leaf in every if not leaf.key], [leaf for leaf in every if leaf.key]
         absent, self.steps = any(value is None for value in scalars(arguments)), 0
         own = bool(values) and not absent and all(self._is_requesters(leaf.value) for leaf in values)
         texts = [leaf.text for leaf in (*values, *keys)]
         self._parts.add(texts, len(self._events))
-        self._events.append(_Event(said=Said.of(texts)))
+        self._events.append(_Event(said=ModelWords.of(texts)))
         return own
 
-    def shown(
+    def add_result(
         self,
         operation: str,
         result: Json,
@@ -98,9 +99,10 @@ class Matcher:
     ) -> None:
         """Add the result of a performed call. ``records`` is the JSON Pointer to its records, ``asked`` its arguments.
 
-        ``own``: ``said`` returned True for the call. If the result then has one record only, or one only whose name is
-        what was asked for, its fields are a ``lookup`` of the requester's words. ``kept`` are the fields (pointers
-        without list indexes) that not just anyone may write outside: a name in them is a name that a record has.
+        ``own``: the call's values were all in the requester's words. If the result then has only one record, or only
+        one with the name that was asked for, its fields are a ``lookup`` of the requester's words. ``kept`` are the
+        fields (pointers without list indexes) that not just anyone may write outside: a name in them counts as a name
+        of a record.
         """
         names = frozenset(kept)
         only = None if records is None else self._only(result, records, names, asked, own=own)
@@ -120,7 +122,7 @@ class Matcher:
         return f"{records}/{bearers[0]}" if own and len(bearers) == 1 else None
 
     def _asks_for(self, value: Scalar | None, names: list[Leaf]) -> bool:
-        """True if a query is the requester's, or is several words of theirs that are in the record's name."""
+        """True if a query is the requester's value, or several of their words that are in the record's name."""
         if value is None or isinstance(value, bool):
             return False
         found = self._of(value)
@@ -153,7 +155,7 @@ class Matcher:
         return found or [[MODEL]]
 
     def carries(self, value: Json) -> list[str]:
-        """The fields of results whose whole value (five characters or more) is contained in a text; sorted."""
+        """The fields of results whose whole value (five characters or more) is contained in ``value``; sorted."""
         self.steps, found, texts = 0, set(), [part for part in scalars(value) if isinstance(part, str)]
         try:
             for text in (other for one in texts for other in (one, *self._disguises(one))):
@@ -207,7 +209,7 @@ class Matcher:
         return [[*whole, TEXT] if MODEL in whole else whole, *found]
 
     def _filled(self, text: str) -> list[str] | None:
-        """The texts that fill the gaps, if this is a text with gaps that the requester has quoted."""
+        """The texts in the gaps, if the text fits a template with gaps that the requester has quoted; else None."""
         for event in self._events:
             for leaf in event.leaves if event.label == REQUESTER else ():
                 self.steps += len(leaf.text) + len(text)
@@ -228,7 +230,7 @@ class Matcher:
         if isinstance(value, bool):
             return [MODEL]
         try:
-            wanted = Wanted(Leaf(value, "", ""), kind, cue)
+            wanted = Sought(Leaf(value, "", ""), kind, cue)
             self._cut(str(value))
             form = plain(wanted.leaf.text)
             complete = self._parts.complete(form, self._step)
@@ -261,16 +263,16 @@ class Matcher:
                     found.add(f"lookup:{event.tool}#{leaf.name}")
         return found
 
-    def _ours(self, at: int, event: _Event, wanted: Wanted, others: set[str]) -> set[str]:
-        """The label of one of our own people, if they designate the value; ``mentioned`` if it merely occurs.
+    def _ours(self, at: int, event: _Event, wanted: Sought, others: set[str]) -> set[str]:
+        """The label of our own person if they designate the value; ``mentioned`` if it merely occurs.
 
-        What came from others is not a person's, also if the person repeats it in other writing.
+        A value that came from others is not the person's, even if the person repeats it in another spelling.
         """
         occurs = False
         for leaf in event.leaves:
             self._step(_LEAF_STEPS)
             whole = not leaf.key and same(leaf, wanted.leaf)
-            how = self._matches(leaf, wanted.leaf) or (How.WORDS if whole else None)
+            how = self._matches(leaf, wanted.leaf) or (MatchKind.WORDS if whole else None)
             if how is None:
                 continue
             occurs = True
@@ -280,7 +282,7 @@ class Matcher:
         return {MENTIONED} if occurs else set()
 
     def _others(self, at: int, wanted: Leaf, found: set[str]) -> set[str]:
-        """The labels under which others have brought a value before, as it is or in other writing."""
+        """The labels of earlier sources from others with this value, in the same or another spelling."""
         same_value = {one for one in found if one.startswith(_OF_OTHERS)}
         if same_value:
             return same_value
@@ -291,8 +293,8 @@ class Matcher:
                     return {event.label}
         return set()
 
-    def _designates(self, leaf: Leaf, how: How, wanted: Wanted, *, whole: bool) -> bool:
-        """True if a text of our own people designates a value that occurs in it, for an argument of this kind."""
+    def _designates(self, leaf: Leaf, how: MatchKind, wanted: Sought, *, whole: bool) -> bool:
+        """True if a text by our own people designates a value that occurs in it, for an argument of this kind."""
         if id(leaf) not in self._read:  # a text is read once for all values of an argument
             self._read.add(id(leaf))
             self._step(2 * len(leaf.text))
@@ -309,7 +311,7 @@ class Matcher:
                     return True
         return False
 
-    def _matches(self, leaf: Leaf, wanted: Leaf) -> How | None:
+    def _matches(self, leaf: Leaf, wanted: Leaf) -> MatchKind | None:
         """The way in which the leaf holds the value; None if it does not. Words are whole.
 
         A number never matches in part; ``same`` compares whole ones.
@@ -318,20 +320,20 @@ class Matcher:
             return None
         words = leaf.words
         if not isinstance(wanted.value, str):
-            return How.NUMBER if wanted.number is not None and wanted.number in words.numbers else None
+            return MatchKind.NUMBER if wanted.number is not None and wanted.number in words.numbers else None
         if wanted.numeral is not None and wanted.numeral in words.numerals:
-            return How.NUMBER
-        if not wanted.words.squeezed:  # signs alone would match everywhere
+            return MatchKind.NUMBER
+        if not wanted.words.squeezed:  # a value of signs alone would match everywhere
             return None
         day = wanted.moment
         if day is not None and ({day[0], (None, *day[0][1:])} & words.dates):
             self._step(len(words.set))
-            return How.DATE if day[1] is None or at_clock(day[1], words) else None
+            return MatchKind.DATE if day[1] is None or at_clock(day[1], words) else None
         if wanted.words.accounts and wanted.words.squeezed in words.accounts:
-            return How.ACCOUNT
-        return How.WORDS if self._holds(words, wanted.words) else None
+            return MatchKind.ACCOUNT
+        return MatchKind.WORDS if self._holds(words, wanted.words) else None
 
-    def _was_said(self, said: Said, wanted: Leaf, form: str) -> bool:
+    def _was_said(self, said: ModelWords, wanted: Leaf, form: str) -> bool:
         self._step(len(said.forms) + 1)
         if wanted.number is not None and wanted.number in said.words.numbers:
             return True

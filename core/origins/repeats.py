@@ -1,9 +1,9 @@
-"""Particulars that are spent: a request designates what is done once, and not again with other words around it.
+"""Finds spent particulars: a request orders something once, not again with other words around it.
 
-A call of an operation with an effect uses up what it has of the requester. If everything that a later call of the same
-operation has of the requester stood at the same places in earlier calls, the requester did not ask for the later one:
-its values are ``spent``. So a payment with another subject, amount or date is no second order of the requester's, and
-the amounts and payees of two payments make no third one.
+A call of an operation with an effect uses up the requester's values in it. If all the requester's values in a later
+call of the same operation occurred at the same places in earlier calls, the requester did not ask for the later call:
+its values are ``spent``. So a payment with another subject, amount or date is no second order by the requester, and the
+amounts and payees of two payments cannot be combined into a third.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Performed:
     def spend(
         self, operation: str, given: Mapping[Path, Json], found: Mapping[Path, Origins], beside: Iterable[JsonObject]
     ) -> dict[Path, Origins]:
-        """The origins of a call's arguments, ``spent`` where an earlier call used up all that it has of the requester.
+        """The origins of a call's arguments, with ``spent`` where earlier calls used up the requester's values.
 
-        ``beside`` are the arguments of earlier calls of this operation in the same answer, whatever becomes of them.
+        ``beside`` are the arguments of earlier calls of this operation in the same answer, performed or not.
         """
         own = {path: given[path] for path, origins in found.items() if any(map(_own, origins))}
         earlier = [*(arguments for name, arguments in self.calls if name == operation), *beside]
@@ -58,7 +58,7 @@ def _spent(inner: Sequence[str]) -> list[str]:
 
 
 def _used(earlier: Iterable[JsonObject], path: Path) -> set[tuple[Path, object]]:
-    """The values that stood at this place in earlier calls."""
+    """The values at this place in earlier calls."""
     return {form for arguments in earlier for form in _forms(_at(arguments, path))}
 
 

@@ -1,4 +1,4 @@
-"""The words and signs of a text of one of our own people, as they are written."""
+"""Cuts a text by one of our own people into words and signs, as they are written."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _COMMON = frozenset({"i", *MONTHS, *_DAYS})
 
 @dataclass(frozen=True)
 class Token:
-    """A word or sign: folded, as written, and if a blank or nothing stands before it. ``sentence`` counts from 0.
+    """A word or sign: folded, as written, and a flag if nothing or a blank precedes it. ``sentence`` counts from 0.
 
-    ``quoted``: it stands in quotes, which designate as a whole. ``denied``: the text says that it shall not be.
+    ``quoted``: it is inside quotes, which designate only as a whole. ``denied``: the text negates it.
     """
 
     folded: str
@@ -33,7 +33,7 @@ class Token:
 
     @property
     def form(self) -> str:
-        """The form in which values are compared: with case, but in a number or an address without a path."""
+        """The form in which values are compared: with its case, except for numbers and addresses without a path."""
         plain = number(self.folded) is not None or (is_address(self.folded) and "/" not in self.folded)
         return self.folded if plain else self.raw
 
@@ -47,7 +47,7 @@ class Token:
 
     @property
     def is_capital(self) -> bool:
-        """True for a word with a capital, or one inside (``iPhone``). The pronoun I, months and days are common."""
+        """True for a word with a capital, also inside (``iPhone``), except the pronoun I, months and days."""
         capitals = any(ucd_3_2_0.category(one) in ("Lu", "Lt") for one in self.raw)
         return self.is_word and capitals and not is_address(self.folded) and self.folded not in _COMMON
 
@@ -69,6 +69,6 @@ def _tokens(text: str) -> Iterator[Token]:
             ends = lexeme in ENDS
             yield Token(lexeme, raw, apart, first and not ends, sentence, place)
             first, apart, place = ends or (first and lexeme in QUOTES | {"(", "-", "*"}), False, place + 1
-            sentence += ends and lexeme != ":"  # what follows a colon belongs to what stands before it
+            sentence += ends and lexeme != ":"  # a colon does not end a sentence
         yield Token("\n", "\n", False, False, sentence, place)
         sentence, first, place = sentence + 1, True, place + 1

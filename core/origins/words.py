@@ -1,4 +1,4 @@
-"""Texts as origins compare them: folded, cut into whole words, with their numbers, dates and addresses.
+"""Prepares texts for comparison: folded, cut into whole words, with their numbers, dates and addresses.
 
 Everything takes linear time and gives the same result on every Python: case and character classes are those of Unicode
 3.2, which Python ships unchanged. A character unknown to that version is part of a word and is not folded. Nothing is
@@ -50,7 +50,7 @@ def _folded(character: str) -> str:
     kind = ucd_3_2_0.category(character)
     if kind[0] == "Z" and character not in UNSEEN:
         return " "
-    # Fold only if the small letter's capital is this one: ß is not ss, and the Kelvin sign is not k.
+    # Fold only if the capital of the small letter is this character: ß is not ss, and the Kelvin sign is not k.
     small = character.lower()
     return small if kind[0] in _WORD_KINDS and small.upper() == character else character
 
@@ -66,7 +66,7 @@ _FOLDING = Forms(_folded)
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """The pattern that cuts a folded text, and the pattern of everything but letters and digits. Built once, lazily.
+    """The pattern that cuts a folded text, and the pattern for all but letters and digits. Built once, lazily.
 
     Groups are possessive and adjacent groups share no character, so there is no backtracking: linear time.
     """
@@ -90,7 +90,7 @@ def fold(text: str) -> str:
 
 
 def spaced(text: str) -> str:
-    """The text with its blanks folded and its letters as written: as long as the folded text, place by place."""
+    """The text with folded blanks and its letters as written; each place corresponds to that of the folded text."""
     return _BLANKS.sub(" ", text if text.isascii() else text.translate(_SPACING)).strip(" ")
 
 
@@ -113,7 +113,7 @@ class Words:
 
     @cached_property
     def set(self) -> frozenset[str]:
-        """The lexemes without their order."""
+        """The set of the lexemes."""
         return frozenset(self.lexemes)
 
     @cached_property
@@ -123,12 +123,12 @@ class Words:
 
     @cached_property
     def numbers(self) -> frozenset[Decimal]:
-        """The numbers that are words of their own, exact."""
+        """The numbers that are separate words, as exact values."""
         return frozenset(found for word in self.set if (found := number(word)) is not None)
 
     @cached_property
     def numerals(self) -> frozenset[str]:
-        """The numbers that are words of their own, as written, without the commas between thousands."""
+        """The numbers that are separate words, as written, without the commas between thousands."""
         return frozenset(found for word in self.set if (found := numeral(word)) is not None)
 
     @cached_property
@@ -142,7 +142,7 @@ class Words:
         return frozenset(_accounts(self.lexemes))
 
     def addresses(self) -> list[str]:
-        """The addresses, links and host names, in order. The choice is generous: each is then traced on its own."""
+        """The addresses, links and host names, in order. In doubt a word is included: each is then traced by itself."""
         found = [word for word in self.lexemes if is_address(word)]
         return [*dict.fromkeys(found), *sorted(self.accounts)]
 
@@ -191,7 +191,7 @@ def moment(text: str) -> tuple[Date, str | None] | None:
 
 
 def at_clock(clock: str, words: Words) -> bool:
-    """True if the text contains this time of day, alone or behind a date."""
+    """True if the text contains this time of the day, alone or after a date."""
     wanted = re.compile(rf"(?<!\d){clock}(?!\d)", re.ASCII)
     return any(len(word) <= _DIGITS_MAX and wanted.search(word) for word in words.set if ":" in word)
 
@@ -245,7 +245,7 @@ def _year(words: Sequence[str]) -> str | None:
 
 
 def _accounts(lexemes: Sequence[str]) -> Iterator[str]:
-    """Yield account numbers: runs of words of letters and digits, with only blanks and hyphens between them."""
+    """Yield account numbers: runs of words of letters and digits, separated only by blanks and hyphens."""
     run = ""
     for lexeme in (*lexemes, ","):
         if lexeme == " ":

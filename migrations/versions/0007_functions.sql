@@ -1,4 +1,4 @@
--- True if an account has no token of an agent any more that is good. Ids of the directory differ by more than their case.
+-- True if an agent's account has no valid token any more. Ids of the directory differ by more than their case.
 --
 -- Executed by counterseal_engine, counterseal_faces and counterseal_appender, when a run is read that the account has
 -- asked for, and by append, before anything of it goes out. It runs with the rights of counterseal_finder, which never
@@ -19,15 +19,15 @@ GRANT EXECUTE ON FUNCTION agent_is_off TO counterseal_engine, counterseal_faces,
 -- Does all of a commit to a run, or nothing of it. Returns the run's version and how many steps of its super-step still
 -- execute; NULL if a guard does not hold: then the run, or the tenant's policy, is not as the caller expects it.
 --
--- Executed by counterseal_engine, the login of the workers, which alone tells what policy decides, what is intended and
--- what a connector answers. It runs with its caller's rights. counterseal_appender may execute it too: that role never
--- logs in, and owns append_to_run, which checks before what a face may append. No face may execute it.
+-- Executed by counterseal_engine, the login of the workers: only it records decisions of policy, intents and answers of
+-- connectors. It runs with its caller's rights. counterseal_appender may execute it too: that role never logs in, and
+-- owns append_to_run, which checks before what a face may append. No face may execute it.
 --
 -- Lock order: of each run the rows of its queue by step, then its row, then the counters of its family, then shared
 -- effects by key, then the rest; of several runs, by id. Nobody waits for a row of the queue while holding the lock of
--- its run, or of a run behind it. _rest holds the rows of the commit's parts by name; names that begin with its_ are
--- columns of the run's row after the append. Each part is a statement of its own, which is planned once per connection;
--- a part that the commit does not have costs a comparison.
+-- its run, or of a run later in that order. _rest holds the rows of the commit's parts by name; names that begin with
+-- its_ are columns of the run's row after the append. Each part is a statement of its own, which is planned once per
+-- connection; a part that the commit does not have costs a comparison.
 CREATE OR REPLACE FUNCTION append(
   _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
@@ -41,7 +41,7 @@ RETURNS int[] LANGUAGE plpgsql AS $function$
 DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
   met int; notified bool; one record;
 BEGIN
-  -- An append that lets something out shares this lock until its transaction ends. A change of the policy in force, the
+  -- An append that lets an action out shares this lock until its transaction ends. A change of the policy in force, the
   -- people or the pauses takes it exclusively, in the trigger that moves stop_number (move_stop_number.sql). So the
   -- change returns only when every append begun before it has ended, and an append that waited for it reads the new
   -- number in its next statement. In PL/pgSQL an assignment is cheaper than a query.
@@ -73,8 +73,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
-  -- The counters of the run's family are locked after its row, and only then compared: what is read before a lock may
-  -- be old. They are moved after the guard, so that an append which is refused moves nothing.
+  -- The counters of the run's family are locked after its row, and only then compared, because a value that was read
+  -- before the lock may be old. They are moved after the guard, so that an append which is refused moves nothing.
   IF _rest ? 'family' THEN
     PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
     PERFORM FROM families f WHERE f.root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)
@@ -84,8 +84,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
-  -- Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
-  -- The caller reads the refusals and the count then, and decides again.
+  -- People are not asked again what they have refused to this asker, nor is the asker's bound of open questions
+  -- exceeded. The caller then reads the refusals and the count, and decides again.
   IF _rest ? 'asks' THEN
     IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
           AS a(key text, asker text, most int, known jsonb)
@@ -97,10 +97,10 @@ BEGIN
     END IF;
   END IF;
   -- The guard: the row requires the gate that the commit expects, so commuting commits may come in between; a strict
-  -- commit also requires the version. It refuses a time further ahead of the database's clock than 10 seconds: it is
-  -- made up, or from a clock that is wrong. A line may keep the latest time of its book, which the clock had when that
-  -- was told: it may have gone back since. A run has begun (started_at) when it leaves `queued`, unless it is canceled
-  -- then. A reopened run is not over any more: what it holds is kept until it ends again.
+  -- commit also requires the version. It refuses a time more than 10 seconds ahead of the database's clock: it is made
+  -- up, or from a wrong clock. A line may repeat the latest time of its book, even if the database's clock has gone
+  -- back since. A run begins (started_at) when it leaves `queued`, unless it is canceled then. A reopened run is not
+  -- over any more: its values are kept until it ends again.
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
     audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
@@ -205,7 +205,7 @@ BEGIN
     END IF;
     -- The keys of effects with a wider scope than a step hold neither run nor step, so the table makes them unique
     --. An append that moves an effect holds its key. One that begins an effect finds the key free, or takes it
-    -- from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
+    -- from an attempt that certainly failed. If another run has taken it meanwhile, the insert fails and with it the
     -- append: nothing is performed. An outcome never meets that, because nobody takes a key from an attempt that may
     -- have had its effect. A crash leaves the row and the event that moves it, or neither. An update finds each row by
     -- its whole key, because the planner takes the list for a hundred rows, and cannot know how many rows the table
@@ -326,9 +326,9 @@ BEGIN
       SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
       FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
     END IF;
-    -- The last step leaves, and nobody has seen all of the others leave. The append tells its caller so, which commits
-    -- the barrier and deletes this row with it. If the caller dies first, the row's lease runs out, and the sweeper
-    -- does it.
+    -- The last step leaves the super-step, and no other step has seen all others leave. The append reports that to its
+    -- caller, which commits the barrier and deletes this row with it. If the caller dies first, the row's lease runs
+    -- out, and the sweeper does it.
     IF _rest ? 'barrier' AND its_executing = 0 THEN
       INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner,
         lease_id, epoch, expires_at)
@@ -349,18 +349,17 @@ REVOKE ALL ON FUNCTION append FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION append TO counterseal_engine, counterseal_appender;
 
--- Appends to a run what people and the outside say. Returns false if the run is not as expected any more.
+-- Appends to a run the events of people and of outside systems. Returns false if the run has changed since it was read.
 --
--- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, so that a
--- request is the same, whoever hands it on. Events of actions are not among those that it admits: only the engine tells
--- what policy decides, what is intended and what a connector answers. The exceptions are a doubt that people count as
--- failed, which performs nothing, and a late report of an agent, which moves nothing.
+-- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, which passes
+-- requests on in the same way. It accepts no events of actions: only the engine records decisions of policy, intents
+-- and answers of connectors. The exceptions are a doubt that people count as failed, which performs nothing, and a late
+-- report of an agent, which moves nothing.
 --
 -- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
 -- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
 -- trip, without a transaction around it, and has no rights of its own on the tables of runs.
--- _answers is the step whose question or wait the append answers: it commutes with what is told of other steps
--- meanwhile.
+-- _answers is the step whose question or wait the append answers: the append commutes with events of other steps.
 CREATE OR REPLACE FUNCTION append_to_run(
   _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
@@ -374,7 +373,7 @@ DECLARE bound text; seen int; book_at timestamptz; done boolean;
 BEGIN
   -- An assignment is cheaper than a query.
   bound := set_config('counterseal.tenant', _tenant, true);
-  -- A time that is ahead of the clock was read before that went back, or is the book's own: the caller reads it again.
+  -- A time ahead of the clock was read before the clock went back, or comes from the book: the caller reads it again.
   IF _latest > clock_timestamp() + interval '10 seconds' THEN
     SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
     IF (_latest <= book_at) IS NOT TRUE THEN
@@ -409,8 +408,8 @@ BEGIN
       'sealed', 'family'] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  -- The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote,
-  -- a reminder, the end of its wait, a late answer.
+  -- The run's row is locked first, so that this waits for other appends about the step and then sees them: a vote, a
+  -- reminder, the end of its wait, a late answer.
   IF _answers IS NOT NULL THEN
     SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
     IF seen > _expected THEN
@@ -426,7 +425,7 @@ BEGIN
     _run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished,
     _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals,
     _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
-  -- The version that a run is of now, for lists: its book tells it, and this row is of the same append.
+  -- The run's present version of its workflow, for lists: its book holds it too, and this row is of the same append.
   IF done AND position('"type":"run.migrated"'::bytea IN _lines) > 0 THEN
     UPDATE runs SET migrated_to = (
       SELECT (l.line::jsonb #>> '{data,workflow,version}')::int
@@ -443,7 +442,7 @@ REVOKE ALL ON FUNCTION append_to_run FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION append_to_run TO counterseal_engine, counterseal_faces;
 
--- Keeps a new version of what a tenant has outside, with the line that says so, and puts it in force.
+-- Stores a new version of a tenant's settings with the line that says so, and puts it in force.
 --
 -- Executed by counterseal_engine alone: the operator of the installation applies settings on the command line, and no
 -- face does. Versions have no gaps, and none is ever changed. A crash before the commit leaves the former one in force.
@@ -488,8 +487,8 @@ REVOKE ALL ON FUNCTION approval_owner FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION approval_owner TO counterseal_faces;
 
--- Keeps a pause or ends one, with the line that says so; false, and no line, if it is so already. Key, person and reason
--- are the line's. A new pause also removes those of runs that are over.
+-- Stores a pause or ends one, with the line that says so; false, and no line, if nothing changes. Key, person and
+-- reason are the line's. A new pause also removes those of runs that are over.
 --
 -- Executed by counterseal_faces, because people pause, and by counterseal_engine, which may hand their requests on. Nobody can change `paused` in any other way, and only
 -- follow_change takes a key out of `resumed`.
@@ -502,7 +501,7 @@ DECLARE
   sets boolean := told ->> 'type' = 'pause.set';
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true);
-  -- The row stays locked from here on, so what is found is still so when it is changed.
+  -- The row stays locked from here on, so nothing changes between this read and the update.
   PERFORM FROM tenants WHERE tenant_id = _tenant AND coalesce(paused ? its_key, false) <> sets FOR UPDATE;
   IF NOT FOUND THEN
     RETURN false;
@@ -566,10 +565,10 @@ REVOKE ALL ON FUNCTION change_policies FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION change_policies TO counterseal_engine, counterseal_faces;
 
--- Notes how far a keeper has followed a change of a tenant's policies or pauses. Nothing, if there is a newer change.
+-- Stores how far a keeper has followed a change of a tenant's policies or pauses. A no-op if there is a newer change.
 --
--- Executed by counterseal_engine, whose keeper follows. It writes the list of work that a change has left, and nothing
--- that is in force: that needs a line.
+-- Executed by counterseal_engine, whose keeper follows. It writes only the list of work that a change has left: a
+-- change of what is in force needs a line.
 CREATE OR REPLACE FUNCTION follow_change(_number int, _after uuid, _over boolean, _tenant text)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
@@ -585,8 +584,8 @@ REVOKE ALL ON FUNCTION follow_change FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION follow_change TO counterseal_engine;
 
--- Says if a row of the queue holds what its status asks for: a row in line has no owner, one that was sent has one, and
--- a leased one has the lease, too.
+-- True if a row of the queue has the columns that its status demands: a row in line has no owner, a sent row has an
+-- owner, and a leased row has an owner and a lease.
 --
 -- Nobody calls it: the constraint ck_queue_held_by_somebody does, whichever login writes the row.
 CREATE OR REPLACE FUNCTION held_by_somebody(status text, owner text, lease_id uuid, expires_at timestamptz)
@@ -620,7 +619,8 @@ BEGIN
   IF NOT FOUND THEN
     RAISE EXCEPTION 'there is no such tenant' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  -- Such a line holds for every intent of a greater number. So an intent that ignored it can be told by its own line.
+  -- A line about pauses, policies or the directory holds for every intent with a greater number. So an intent that
+  -- ignored it is recognized by its own line.
   IF told ->> 'type' ~ '^(pause\.|policy\.(activated|retired)$|directory\.published$)'
       AND (told #>> '{data,stop}') IS DISTINCT FROM its.stop_number::text THEN
     RAISE EXCEPTION 'the line names another stop number' USING ERRCODE = 'insufficient_privilege';
@@ -639,7 +639,7 @@ REVOKE ALL ON FUNCTION link_line FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION link_line TO counterseal_appender;
 
 -- Writes a leaf for each open run whose head has moved since its last leaf; returns how many. A keeper calls it once a
--- minute: that is the time for which nothing outside of the database knows what an open run tells.
+-- minute: for that time, changes of an open run's book are known inside the database only.
 --
 -- Executed by counterseal_engine. It runs with the rights of the tables' owner, and takes count and head from the run's
 -- row, so nobody can have it log another head. Runs that were still for longer than _within are left out, by the index
@@ -648,12 +648,12 @@ CREATE OR REPLACE FUNCTION log_moved_heads(_within interval) RETURNS int LANGUAG
 SET search_path = pg_catalog, public, pg_temp AS $function$
 DECLARE met int := 0;
 BEGIN
-  -- Of several keepers one writes; a crash before the commit leaves all of it to the next minute.
+  -- Only one of several keepers writes; a crash before the commit leaves all of it to the next minute.
   IF pg_try_advisory_xact_lock(hashtextextended('counterseal.log', 0)) THEN
     INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
     SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
     WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
-      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- what somebody has broken stops nobody else's
+      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- a broken run does not stop the others
       AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
     GET DIAGNOSTICS met = ROW_COUNT;
   END IF;
@@ -680,7 +680,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_opened FROM PUBLIC;
 
 CREATE CONSTRAINT TRIGGER log_opened AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
@@ -705,7 +705,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_run FROM PUBLIC;
 
 CREATE TRIGGER log_run AFTER UPDATE ON runs FOR EACH ROW WHEN (
@@ -726,7 +726,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_told FROM PUBLIC;
 
 CREATE TRIGGER log_told AFTER INSERT ON audit_events FOR EACH ROW EXECUTE FUNCTION log_told();
@@ -774,7 +774,7 @@ BEGIN
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' IN ('run.opened', 'checkpoint.committed')
-        -- What a fork takes over is that of an ended run of the same version, which its reference names.
+        -- A fork takes over the steps of an ended run of the same version; the fork's reference names that run.
         OR (t.line ->> 'type' = 'run.forked' AND _trigger_ref = 'fork:' || (t.line -> 'data' ->> 'origin')
           AND EXISTS (SELECT FROM runs o WHERE o.run_id = (t.line -> 'data' ->> 'origin')::uuid
             AND o.tenant_id = _tenant_id AND o.workflow_digest = _workflow_digest AND o.finished_at IS NOT NULL
@@ -836,7 +836,7 @@ REVOKE ALL ON FUNCTION open_run FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION open_run TO counterseal_engine, counterseal_faces;
 
 -- Gives the leaves of a tenant's log that have no place yet their places, in the order in which they were written;
--- returns how many. A leaf without a place stays one until it gets it, so none is missed, however late it commits.
+-- returns how many. A leaf stays without a place until this gives it one, so none is missed, however late it commits.
 --
 -- Executed by counterseal_engine, whose keeper gives the order. It runs with the rights of the tables' owner, because no
 -- login may change a leaf; it changes only leaves without a place.
@@ -951,8 +951,8 @@ GRANT EXECUTE ON FUNCTION publish_policy TO counterseal_faces;
 -- Deletes the values of a run whose retention is over, or that has inherited values of a run that is purged. The lines
 -- stay, and commit to values that nobody can recover.
 --
--- Executed by counterseal_engine, whose keeper purges. Nobody else can delete a value, and this can before its time
--- neither: it runs with the rights of the tables' owner, and asks for the time itself.
+-- Executed by counterseal_engine, whose keeper purges. Nobody else can delete a value, and this function deletes none
+-- before its time: it runs with the rights of the tables' owner, and checks the time itself.
 CREATE OR REPLACE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
   DELETE FROM ledger t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id
@@ -1126,7 +1126,8 @@ REVOKE ALL ON FUNCTION replace_directory FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION replace_directory TO counterseal_engine, counterseal_faces;
 
--- Notes the review of a use of broken glass, with its line. False if nothing of this question waits for one.
+-- Stores the review of a use of emergency access (broken glass), with its line. False if no use of this question waits
+-- for one.
 --
 -- Executed by counterseal_faces. Neither is written without the other, and whoever has broken the glass reviews nothing.
 CREATE OR REPLACE FUNCTION review_glass(_line bytea, _tenant text, _approval uuid)
@@ -1150,8 +1151,8 @@ REVOKE ALL ON FUNCTION review_glass FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION review_glass TO counterseal_faces;
 
--- Looks up the person of a console's session, or of a link that logs in once, by its hash, and why it is good no more
--- (null if it is good).
+-- Looks up the person of a console's session, or of a link that logs in once, by its hash, and why it is not valid any
+-- more (null if it is valid).
 --
 -- Executed by counterseal_faces, before it knows the tenant of a request: the hash cannot be guessed. It runs with the
 -- rights of counterseal_finder, as token_owner does. A session by a token ends with that token.
@@ -1214,7 +1215,7 @@ REVOKE ALL ON FUNCTION take_turn FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION take_turn TO counterseal_engine;
 
--- Appends one line to a tenant's audit stream that goes with no change of the tenant's state.
+-- Appends a line to a tenant's audit stream that comes without a change of the tenant's state.
 --
 -- Executed by counterseal_engine and counterseal_faces. Facts that change what is in force have functions of their own,
 -- which refuse to write the one without the other: publish_policy, publish_operation, change_policies, change_pause,
@@ -1234,7 +1235,7 @@ REVOKE ALL ON FUNCTION tell_tenant FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION tell_tenant TO counterseal_engine, counterseal_faces;
 
--- Looks up the owner of a bearer token by the token's hash, and why it is good no more (null if it is good).
+-- Looks up the owner of a bearer token by the token's hash, and why it is not valid any more (null if it is valid).
 --
 -- Executed by counterseal_faces, before it knows the tenant of a request: the hash cannot be guessed. It runs with the
 -- rights of counterseal_finder, which never logs in and may only read tokens, people and approvals. If the engine owned

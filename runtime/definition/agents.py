@@ -1,4 +1,4 @@
-"""Compiling agents: their words, their closed list of tools, their limits."""
+"""Compiles agents: their texts, their closed list of tools, their limits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class AgentCompiler(LeafCompiler):
         return AgentTool(offered, leaf, fixed, operation)
 
     def _raw(self, tool: ToolDocument, languages: Languages, path: Path) -> tuple[str, ...]:
-        """The inputs that a model writes in their language: only the author of a published workflow lets it."""
+        """The inputs that a model writes unescaped, in their own language; only a published workflow may allow that."""
         for number, name in enumerate(tool.raw):
             if not languages.within((name,)):
                 words = f"{tool.do} has no input {name!r} with a language, so nothing in it is escaped."
@@ -135,7 +135,7 @@ _REMEDY = "Trust a field that only the system writes, or say in its declaration 
 
 
 def of_policy(text: str, file: str, catalog: Catalog) -> list[str]:
-    """Warn of each rule that lets actions out and names such a field in its condition."""
+    """Warn about each rule that lets actions out by data that anyone may write, or by origins that prove too little."""
     document = load_document(text, file)
     found = []
     for index, rule in enumerate(validate(document, PolicyDocument).rules):
@@ -155,7 +155,7 @@ def of_policy(text: str, file: str, catalog: Catalog) -> list[str]:
 
 
 def _untraced(condition: str, pattern: str | None, catalog: Catalog) -> Iterator[tuple[str, str]]:
-    """The operations that a rule about origins lets out, each with an argument of its target that it does not read."""
+    """The operations that a rule about origins lets out without reading the origin of an argument in their target."""
     if pattern is None or "origin." not in condition or "action.target" in condition:
         return
     for name, operation in sorted(catalog.operations.items()):

@@ -1,4 +1,4 @@
-"""The definition of a run for those who judge it without us: steps and declarations as plain JSON. Pure."""
+"""The definition of a run for independent verifiers: steps and declarations as plain JSON. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from runtime.engine.model.workflow import Workflow
 
 
 def definition_of(editions: Sequence[Workflow], moved: Sequence[int] = ()) -> JsonObject:
-    """The declarations of a run's operations, and its steps at first and after each change of its graph.
+    """The declarations of a run's operations, and its steps at the beginning and after each change of its graph.
 
-    ``run.opened.definition`` names the first text and the first declarations. An extension declares more of them. The
-    numbers ``moved`` are those of the editions that a migration began: ``run.migrated.definition`` names each.
+    ``run.opened.definition`` names the first text and the first declarations; an extension adds declarations. ``moved``
+    are the numbers of the editions that began with a migration: ``run.migrated.definition`` names each of them.
     """
     first = editions[0]
     more = {name: operation for one in editions[1:] for name, operation in one.operations.items()}
@@ -43,7 +43,7 @@ def definition_of(editions: Sequence[Workflow], moved: Sequence[int] = ()) -> Js
 
 
 def _declared(operation: Operation) -> JsonObject:
-    """A declaration as evidence shows it. Fixed inputs may be secret: of one that has any, there is only the digest."""
+    """A declaration as evidence shows it; only the digest of one with fixed inputs, because these may be secret."""
     told: JsonObject = operation.model_dump(mode="json")
     if not operation.params:
         return told
@@ -51,7 +51,7 @@ def _declared(operation: Operation) -> JsonObject:
 
 
 def steps_of(graph: Graph) -> JsonObject:
-    """Every step of a graph, by its id: what it does, what it needs, and in what it lies."""
+    """Every step of a graph, by id: what it does, the steps that it needs, and the step that contains it."""
     return dict(_within(graph.root, None, None))
 
 

@@ -33,8 +33,8 @@ from runtime.engine.model.run import Definition
 from runtime.engine.model.workflow import Workflow
 from runtime.store import books, documents, operations, tenants
 from runtime.store.books import Book
-from runtime.store.claims import COMPILING, aside
 from runtime.store.documents import StoredWorkflow
+from runtime.store.offload import COMPILING, offload
 from runtime.store.operations import StoredOperation
 
 Key = TypeVar("Key")
@@ -42,7 +42,7 @@ Value = TypeVar("Value")
 
 CACHED_MAX = 512
 
-# The declarations by which a set of policies judges (those of a definition, or these), and the policies' digests.
+# The digest of a workflow or the digests of the declarations by which a set judges, and the policies' digests.
 _SetKey: TypeAlias = tuple[str | frozenset[tuple[str, str]], tuple[str, ...]]
 
 
@@ -62,7 +62,7 @@ class _Recent(OrderedDict[Key, Value]):
 
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
-    """The facts that policies may use of each operation, from the declarations."""
+    """The facts of each declared operation that policies may use."""
     found, generics = {}, Generics(catalog)
     for name, operation in catalog.operations.items():
         fields = operation.fact_types()
@@ -74,7 +74,7 @@ def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
 
 
 def readable(text: str, file: str, facts: dict[str, OperationFacts]) -> Policy | BrokenPolicy:
-    """A published policy by these declarations; broken if they do not fit it any more."""
+    """Compile a published policy against these declarations; a ``BrokenPolicy`` if they do not fit it any more."""
     try:
         return load_policy(text, file, facts)
     except CountersealError as error:
@@ -85,7 +85,7 @@ class Definitions:
     """Compiles and caches what the database holds. One per process."""
 
     def __init__(self, catalog: Catalog) -> None:
-        # What every tenant has: the packaged declarations.
+        # The packaged declarations, which every tenant has.
         self.catalog = catalog
         self._declared: _Recent[str, Operation] = _Recent()
         self._facts_of: _Recent[frozenset[tuple[str, str]], dict[str, OperationFacts]] = _Recent()
@@ -94,19 +94,19 @@ class Definitions:
         self._policies: _Recent[tuple[str, frozenset[tuple[str, str]]], Policy | BrokenPolicy] = _Recent()
         self._sets: _Recent[_SetKey, PolicySet] = _Recent()
         self._directories: _Recent[str, Directory] = _Recent()
-        # The workflow that a name meant when a run was last started with it, and the database's time then. The
-        # statement that opens the next run checks if it still means that.
+        # The workflow for which a name stood when a run was last started with it, and the database's time then. The
+        # statement that opens the next run checks that it still stands for it.
         self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
 
     async def published(self, connection: Connection, tenant: str, names: Sequence[str] | None = None) -> Catalog:
-        """The operations that the tenant's documents are compiled against now: packaged ones, and published ones.
+        """The operations against which the tenant's documents are compiled now: packaged and published ones.
 
-        With ``names`` only these of the published ones are read.
+        With ``names``, only these published ones are read.
         """
         found, broken = dict[str, Operation](), dict[str, str]()
         for stored in await operations.newest(connection, tenant, names):
             if stored.name in self.catalog.packaged:
-                continue  # a later release has made the name its own
+                continue  # a later release has packaged an operation of this name
             try:
                 found[stored.name] = self.declared(stored)
             except InputError as error:
@@ -146,7 +146,7 @@ class Definitions:
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         thaw = partial(self._thawed, stored)
-        return self._workflows.put((name, version, digest), await aside(COMPILING, thaw, connection))
+        return self._workflows.put((name, version, digest), await offload(COMPILING, thaw, connection))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
         """The graph of a run as it was published, and after each of its changes."""
@@ -154,7 +154,7 @@ class Definitions:
         return [workflow.graph for workflow in [*every, await self.of_run(connection, run)]]
 
     async def of_run(self, connection: Connection, run: Definition) -> Workflow:
-        """The workflow as this run runs it: the version that it started with, and what was added since."""
+        """The workflow as this run executes it: the version with which it started, and its extensions."""
         if run.extensions and (known := self._extended.known((run.run_id, run.extensions))) is not None:
             return known
         if not run.extensions:
@@ -164,7 +164,7 @@ class Definitions:
         return self._with((run.run_id, run.extensions), base, added)
 
     async def extended_from(self, connection: Connection, run: Definition) -> tuple[Workflow, list[MutationRow]]:
-        """The version that the run is of after so many changes of its graph, and its extensions since."""
+        """The version of the run's workflow after its last migration, and the extensions since then."""
         changes = list[books.Change]()
         if run.extensions:
             async with within(connection, run.tenant_id):
@@ -176,7 +176,7 @@ class Definitions:
         ), added
 
     async def _moved(self, connection: Connection, tenant: str, moved: RunMigrated) -> Workflow:
-        """The version to which a run was moved. ``Diverged`` if it is not what it was then."""
+        """The version to which a run was moved. ``Diverged`` if its text is not what it was then."""
         named: Any = moved.workflow
         found = await self.workflow(connection, tenant, named["name"], named["version"], named["digest"])
         if found.definition_digest != moved.definition:
@@ -185,7 +185,7 @@ class Definitions:
         return found
 
     async def editions(self, connection: Connection, book: Book) -> list[Workflow]:
-        """The workflow as a run began with it, and after each change of its graph. ``Diverged`` for an altered one."""
+        """The workflow at the run's beginning and after each change of its graph. ``Diverged`` if one was altered."""
         row, changes, found = book.row, book.changes, list[Workflow]()
         named = (row["tenant_id"], row["workflow"], row["workflow_version"], row["workflow_digest"])
         base = await self.workflow(connection, *named)
@@ -217,9 +217,9 @@ class Definitions:
         return load_workflow(stored.source, file, thaw_operations(stored.operations, file), stored.digest)
 
     def evident(self, stored: StoredWorkflow) -> str:
-        """The text of a stored version for people and for evidence: with a mark for each secret literal.
+        """The text of a stored version for people and for evidence, with a mark in place of each secret literal.
 
-        Operations that this release cannot read are taken for those of their names in its own catalog.
+        An operation that this release cannot read is replaced by the operation of its name in the present catalog.
         """
         file = f"{stored.name}@{stored.version}"
         known = dict(self.catalog.operations)
@@ -229,11 +229,11 @@ class Definitions:
         return evident(stored.source, load_document(stored.source, file).value, known)
 
     def people(self, tenant: str) -> Directory | None:
-        """The tenant's people as they were read last; None before that. Whoever relies on it guards by its digest."""
+        """The tenant's people as they were last read; None before that. Callers guard their commit by the digest."""
         return self._directories.known(tenant)
 
     async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
-        """The tenant's people: as published under this digest, or since, if another directory has taken its place."""
+        """The tenant's people by the directory with this digest, or by a newer one that has replaced it."""
         if digest is None:
             return self._directories.put(tenant, NOBODY)
         known = self._directories.known(tenant)
@@ -250,11 +250,11 @@ class Definitions:
         workflow: Workflow | None = None,
         now: Catalog | None = None,
     ) -> PolicySet:
-        """The policies with these digests, side by side. One that cannot be read or found denies (fail-closed).
+        """The set of the policies with these digests. A policy that cannot be read or found denies (fail-closed).
 
         With ``workflow`` they are compiled for its runs: against the declarations that were frozen with it and with
-        each policy, whatever was published since. Otherwise for what is declared ``now``: all that is, if it is not
-        given.
+        each policy, whatever was published since. Otherwise they are compiled against ``now``; without it, against
+        everything that is declared.
         """
         if not digests:
             return NO_POLICIES
@@ -266,21 +266,21 @@ class Definitions:
         if (known := self._sets.known(key)) is not None:
             return known
         every = [await self._policy(connection, tenant, digest, workflow, now) for digest in digests]
-        # A set with a policy that is missing or altered is not cached: it is looked up anew each time.
+        # A set with a missing or altered policy is not cached, so the policy is looked up each time.
         found = PolicySet(policy for policy, _ in every)
         return self._sets.put(key, found) if all(kept for _, kept in every) else found
 
     async def _policy(
         self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None, now: Catalog | None
     ) -> tuple[Policy | BrokenPolicy, bool]:
-        """The policy by what is declared ``now`` or with the workflow, and whether it may be kept."""
+        """Compile the policy against ``now`` or the workflow's operations; return it, and True if it may be cached."""
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
             return BrokenPolicy(digest, "It is not in the database."), False
         if sha256_hex(stored.source.encode()) != digest:
             return BrokenPolicy(digest, "Its text is not the one that was published."), False
-        # A policy that was published before declarations were frozen with it has those of now. They only say which
-        # other operations there are: what a run calls is judged by the declarations that were frozen with the run.
+        # A policy of an older release, with which no declarations were frozen, is compiled against today's. They only
+        # say which other operations exist: calls of a run are judged by the declarations that were frozen with the run.
         if stored.operations is None and now is None:
             now = await self.published(connection, tenant)
         file = f"{stored.name}@{stored.version}"
@@ -292,7 +292,7 @@ class Definitions:
             return found, True
         facts = self.facts(known)
         read = partial(readable, stored.source, file, facts)
-        made = await aside(COMPILING, read, connection)
+        made = await offload(COMPILING, read, connection)
         return self._policies.put((digest, known.digests), made), True
 
     def _known_to(
@@ -300,7 +300,7 @@ class Definitions:
     ) -> Catalog:
         """The declarations by which a policy judges: packaged ones, those frozen with it, those of the run's workflow.
 
-        Without a workflow (a face tells what would be), those that are published now.
+        Without a workflow (a face shows a forecast), the declarations ``now`` take precedence over frozen ones.
         """
         frozen = {} if stored.operations is None else thaw_operations(stored.operations, file).operations
         packaged = {name: self.catalog.operations[name] for name in self.catalog.packaged}

@@ -1,7 +1,7 @@
-"""Compiles the steps of a workflow into the engine's graph: order, visibility and types, and the place of every fault.
+"""Compiles the steps of a workflow into the engine's graph: checks order, visible variables and types of each.
 
-An expression sees the steps that are certain to be over before its own: those it needs, directly or not, and those
-that the composites around it need. So a forward reference and a race are errors when the document loads.
+An expression sees the steps that are certain to be over before its own step: those that the step needs, directly or
+not, and those that the composites around it need. So a forward reference and a race are errors when the document loads.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from core.cel_ast import ITEM
 from core.errors import nearest
 from core.templates import Template
 from runtime.definition.agents import AgentCompiler
-from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, seen_besides
+from runtime.definition.leaves import STEP_ID, Entry, Path, StepScope, visible_with
 from runtime.definition.model import KINDS, SET, StepDocument, WorkflowDocument
 from runtime.engine.model.graph import ForeachNode, IfNode, LeafNode, Node, Scope, WhileNode
 from runtime.engine.model.run import ACTIONS
@@ -68,7 +68,7 @@ def constants_of(
     requested_by: str | None,
     started_at: datetime,
 ) -> dict[str, object]:
-    """The values of ``RUN_VARIABLES``: what expressions see of a run, and what never changes.
+    """The values of ``RUN_VARIABLES``: the facts about a run that expressions see and that never change.
 
     ``started_at`` is the time of the book's first line.
     """
@@ -80,7 +80,7 @@ class GraphCompiler(AgentCompiler):
     """Compiles one document; collects problems instead of stopping at the first."""
 
     def compile(self, content: WorkflowDocument) -> Scope:
-        """Compile the root scope. It must not be used if ``problems`` has any."""
+        """Compile the root scope. The result must not be used if there are ``problems``."""
         self._channels = frozenset(content.channels)
         self.presents = content.workflow.startswith(ACTIONS)
         return self._scope(content.steps, StepScope(("steps",), _visible(content)))
@@ -108,13 +108,13 @@ class GraphCompiler(AgentCompiler):
             self.problem(path, words, "Take one of the needs out.")
             return Scope(())
         nodes = []
-        over: dict[str, dict[str, str]] = {}  # what can be read once a step is over: its results, and those before it
+        over: dict[str, dict[str, str]] = {}  # readable once a step is over: its results, and those before it
         for step_id in order:
             number, before = numbers[step_id], dict[str, str]()
             for need in needs[step_id]:
                 before |= over[need]
             over[step_id] = before | _results(step_id, steps[number])
-            visible = seen_besides(scope.variables | before, {STEP_ID: "string"})
+            visible = visible_with(scope.variables | before, {STEP_ID: "string"})
             inner = replace(scope, path=(*scope.path, number), variables=visible)
             node = self._node(step_id, steps[number], needs[step_id], inner)
             if node is not None:
@@ -218,13 +218,13 @@ class GraphCompiler(AgentCompiler):
     def _inside(
         self, entry: Entry, key: str, steps: Sequence[StepDocument] | None, sees: dict[str, str] | None = None
     ) -> Scope:
-        """The scope under this key; ``sees`` are the variables that its steps see besides."""
+        """The scope under this key; ``sees`` are the additional variables that its steps see."""
         inner = replace(entry.scope, path=(*entry.scope.path, key), variables=entry.scope.variables | (sees or {}))
         return self._scope(steps or (), inner)
 
 
 def _in_order(numbers: Mapping[str, int], needs: Mapping[str, tuple[str, ...]]) -> list[str]:
-    """Order the steps: each comes after those that it needs, and otherwise in the author's order.
+    """Order the steps: each comes after the steps that it needs; otherwise the author's order is kept.
 
     So equal documents give equal graphs. ``CycleError`` if steps need each other.
     """

@@ -1,4 +1,4 @@
-"""Checks of the delegations of a directory: none to nobody, none to oneself, no cascade, no cycle."""
+"""Checks the delegations of a directory: none to an unknown person or to oneself, no chains, no cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core.identity import Delegation
 
 
 class Days(Protocol):
-    """A delegation as it is written."""
+    """A delegation as people write it."""
 
     @property
     def first(self) -> str:
@@ -23,7 +23,7 @@ class Days(Protocol):
 
 
 class Person(Protocol):
-    """A person as they are written."""
+    """A person as people write them in the directory."""
 
     @property
     def id(self) -> str:
@@ -35,15 +35,15 @@ class Person(Protocol):
 
     @property
     def delegate(self) -> Days | None:
-        """The delegation as it is written."""
+        """The delegation as people write it."""
 
     @property
     def delegation(self) -> Delegation | None:
-        """The time of the delegation."""
+        """The delegation with its moments, by the person's clock."""
 
 
 def impossible_days(people: Sequence[Person]) -> Iterator[tuple[Path, str, str]]:
-    """Find days that no calendar has, and delegations that end before they begin."""
+    """Find delegations with days that do not exist, and delegations that end before they begin."""
     for number, person in enumerate(people):
         if person.delegate is None:
             continue
@@ -59,7 +59,7 @@ def impossible_days(people: Sequence[Person]) -> Iterator[tuple[Path, str, str]]
 
 
 def delegated_badly(people: Sequence[Person]) -> Iterator[tuple[Path, str, str]]:
-    """Find delegations to somebody who cannot decide for the person: nobody here, themselves, or one who is away."""
+    """Find delegations to somebody who cannot decide: an unknown person, the person themselves, or one who is away."""
     known = {person.id: person for person in people}
     spans = {person.id: person.delegation for person in people}
     for number, person in enumerate(people):

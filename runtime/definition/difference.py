@@ -17,12 +17,12 @@ from core.errors import DefinitionError
 HEAD = "The whole document, line by line ('-' goes, '+' comes, '·' stays):"
 SAME = "No line of the document changes: only its comments or its layout do."
 _CONTEXT_LINES = 3
-# Beyond this many comparisons, the whole document goes and the whole other one comes: as true, and cheap.
+# Beyond this many comparisons, all old lines are shown as removed and all new ones as added: also true, and cheap.
 _COMPARISONS_MAX = 4_000_000
 
 
 def canonical_lines(text: str, file: str) -> list[str]:
-    """The lines of a document in canonical form; as they were written if it cannot be read any more."""
+    """The lines of a document in canonical form; its written lines if it cannot be parsed any more."""
     try:
         return [*_lines(load_document(text, file).value, "")]
     except DefinitionError:
@@ -54,12 +54,12 @@ def _member(head: str, value: Json, indent: str) -> Iterator[str]:
 
 
 def _name(name: str) -> str:
-    """A key as it stands if nothing in it could be read as structure, else as JSON."""
+    """A key, unquoted if nothing in it could be read as structure, else as JSON."""
     return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else json.dumps(name)
 
 
 def difference(before: list[str], after: list[str]) -> list[str]:
-    """The lines that go and come, with three that stay around them; nothing if all stay."""
+    """The removed and added lines, each with three unchanged lines around it; empty if nothing changes."""
     if before == after:
         return []
     if not before or not after or len(before) * len(after) > _COMPARISONS_MAX:

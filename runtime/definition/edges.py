@@ -1,6 +1,6 @@
-"""The edges of a graph: which node begins after which, and which reads which.
+"""The edges of a graph: which node begins after which node, and which node reads which.
 
-They are derived. The only record of dependencies is the published text, with the log of a run's extensions.
+They are derived: the only record of dependencies is the published text, with the log of a run's extensions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.engine.model.graph import Branch, Graph, IfNode, Node, Scope, scope
 class EdgeKind(StrEnum):
     """Kinds of edges. ``sequence``: the second begins after the first. ``data``: its expressions read the first.
 
-    ``branch``: the second stands inside the first, in a condition, a loop or a branch for failures.
+    ``branch``: the second is inside the first, which is a condition, a loop, or a step with a branch for failures.
     """
 
     SEQUENCE = "sequence"
@@ -40,7 +40,7 @@ class Edge(Struct, frozen=True):
 
 
 def edges_of(graph: Graph) -> tuple[Edge, ...]:
-    """Every edge once, in the order of the nodes that they lead to."""
+    """Every edge once, ordered by the nodes to which they lead."""
     found: dict[Edge, None] = {}
     for node, inside, _ in _placed(graph.root):
         found |= dict.fromkeys(Edge(need, node.id, EdgeKind.SEQUENCE) for need in node.needs)
@@ -51,7 +51,7 @@ def edges_of(graph: Graph) -> tuple[Edge, ...]:
 
 
 def nodes_of(graph: Graph) -> list[JsonObject]:
-    """Every node: its id, what it does, and the node that it stands in, with the part of that (null for the root)."""
+    """Every node: its id, what it does, and the node and part of that node that contain it (null for the root)."""
     found: list[JsonObject] = []
     for node, inside, part in _placed(graph.root):
         operation = getattr(node, "operation", None) or type(node).__name__.removesuffix("Node").lower()
@@ -69,7 +69,7 @@ def _placed(
 
 
 def _reads(node: Node) -> set[str]:
-    """The ids whose output or status the node's own expressions read; an agent's are also those of its tools."""
+    """The ids of the steps whose output or status the node's expressions read, including those of an agent's tools."""
     own = {item.name: getattr(node, item.name) for item in fields(node)}
     tools: Collection[AgentTool] = own.get("tools", {}).values()
     sources = [*own.values(), *own.get("sets", {}).values(), *(tool.fixed for tool in tools)]
@@ -87,10 +87,10 @@ def _parts(node: Node) -> list[tuple[str, Scope]]:
 
 
 class Generics:
-    """The operations that can do what others do, of a whole catalog.
+    """Finds the operations of a catalog that can do what a given operation does.
 
-    Forms of targets are found by the plain text with which they begin and end, so that the work for each operation does
-    not grow with all the others.
+    Targets are indexed by the plain text with which they begin and end, so the work for one operation does not grow
+    with the number of all others.
     """
 
     def __init__(self, catalog: Catalog) -> None:
@@ -104,9 +104,9 @@ class Generics:
             ending.setdefault(one.target, []).append(one)
 
     def of(self, specific: Operation) -> dict[str, str]:
-        """Those that can do what this one does, each with the condition under which a call of it does, in CEL."""
+        """The operations that can do what this one does, each with the CEL condition under which its call does it."""
         if specific.connector == AGENT:
-            return {}  # a tool that an agent carries out does what it does: another declaration is another tool
+            return {}  # a declaration of an agent's own tool stands for that tool only
         wider = sorted((one.name for one in self._wider(specific)), key=self._place.__getitem__)
         found = dict.fromkeys(wider, " && ".join(_conditions(specific)) or "true")
         if specific.name in self._packaged:
@@ -117,7 +117,7 @@ class Generics:
         return found
 
     def _wider(self, specific: Operation) -> Iterator[Operation]:
-        """Those of which every target of the specific one is one of theirs, and that can do more besides."""
+        """Yield the operations whose targets include every target of the specific one, and more."""
         target, names_fields = specific.target, isinstance(specific.writes, tuple)
         own = _form(target)
         for end in range(len(target) + 1):
@@ -134,19 +134,19 @@ class Generics:
 
 @lru_cache(maxsize=16_384)
 def _form(text: str) -> re.Pattern[str]:
-    """The form of a target: that of ``{table}/{sys_id}`` holds for ``incident/{sys_id}``."""
+    """The pattern of a target: the one of ``{table}/{sys_id}`` matches ``incident/{sys_id}``."""
     return re.compile("".join(re.escape(part) if isinstance(part, str) else ".+" for part in text_parts(text)))
 
 
 def _ends(target: str) -> tuple[str, str]:
-    """The plain text with which a target begins, and that with which it ends; "" for a placeholder."""
+    """The plain text at the beginning and at the end of a target; "" for a placeholder."""
     parts = text_parts(target)
     first, last = (parts[0], parts[-1]) if parts else ("", "")
     return first if isinstance(first, str) else "", last if isinstance(last, str) else ""
 
 
 def _conditions(specific: Operation) -> list[str]:
-    """The conditions under which this operation could have done an action."""
+    """The conditions under which an action could have been one of this operation."""
     first, *rest = text_parts(specific.target)
     found = []
     if isinstance(first, str):

@@ -1,4 +1,4 @@
-"""Foresight: what the policies make of every step of a workflow, before any run. Pure."""
+"""Foresight: the verdict of the policies on every step of a workflow before any run. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runtime.engine.model.workflow import Workflow
 class StepForeseen(Struct, frozen=True):
     """One step of a workflow with the verdict on it; ``step`` is its id in the document.
 
-    An agent has one for its turns, and one for the calls of each tool: its id, a slash, the tool's name.
+    An agent has one verdict for its turns, and one for the calls of each tool (``step`` is ``AGENT/TOOL``).
     """
 
     step: str
@@ -33,7 +33,7 @@ class StepForeseen(Struct, frozen=True):
 
 
 def foresee_steps(workflow: Workflow, policies: PolicySet) -> list[StepForeseen]:
-    """Every step that calls an operation, in the document's order: no policy judges gates, timers or children."""
+    """The verdict on every step that calls an operation, in document order. Policies do not judge other steps."""
     return [
         StepForeseen(step, operation, foresee(policies, workflow.name, operation, facts))
         for node, inside in _leaves(workflow.graph.root, inside=False)
@@ -61,7 +61,7 @@ def _of_operation(operation: Operation) -> dict[str, object]:
 
 
 def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[str, str, dict[str, object]]]:
-    """Each part of a node that is judged: the name of a step, its operation, and the facts that are known of it."""
+    """Yield each judged part of a node: the name of the step, its operation, and the facts known beforehand."""
     if isinstance(node, OperationNode):
         step = None if inside else node.id
         yield node.id, node.operation, fixed_facts(workflow, workflow.operations[node.operation], step)
@@ -75,7 +75,7 @@ def _judged(workflow: Workflow, node: Node, *, inside: bool) -> Iterator[tuple[s
 
 
 def fixed_facts(workflow: Workflow, operation: Operation, step: str | None) -> dict[str, object]:
-    """The facts that are the same in every run of this step. ``step`` is None in a loop: the key differs each time."""
+    """The facts that are the same in every run of this step. ``step`` is None in a loop, where keys differ."""
     facts: dict[str, object] = {
         **_of_operation(operation),
         "run.workflow": workflow.name,

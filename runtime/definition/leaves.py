@@ -37,16 +37,16 @@ from runtime.engine.model.graph import HANDED_OUT, Branch, Leaf, Scope
 ESCALATION_EXPIRES_SECONDS = 7 * 24 * 3600
 _TOKEN_REMEDY = f"`{HANDED_OUT}` is visible in the `with` of a durable operation only."
 _ERROR_VARIABLES = dict.fromkeys(("error.class", "error.code", "error.message", "error.step"), "string")
-# Stands for a template with a fault. A document with problems is refused, so this is never rendered.
+# A placeholder for a template with a fault. A document with problems is refused, so this is never rendered.
 _NOTHING = compile_value(Environment({}, WORKFLOW_LIMITS), None)
 
 Path: TypeAlias = tuple[str | int, ...]
 
 
 class StepScope(Struct, frozen=True):
-    """A step's path in the document and the variables that are visible there.
+    """A step's path in the document, and the variables that are visible there.
 
-    ``failed`` is the leaf whose failure the step handles, if it stands in a branch.
+    ``failed`` is the leaf whose failure the step handles, if the step is in a branch.
     """
 
     path: Path
@@ -67,9 +67,9 @@ class Entry(Struct, frozen=True):
 class LeafCompiler(ABC):
     """Compiles the leaves of one document; collects problems instead of stopping at the first.
 
-    ``read`` collects the ids whose output some expression reads, ``functions`` those that expressions use, ``failed``
-    the leaf that each step in a branch is for. ``typed``: names below what has a schema are looked up in it.
-    ``children`` are the schemas of what other workflows give, by their names as steps have them.
+    ``read`` collects the ids whose output some expression reads, ``functions`` the functions that expressions use,
+    ``failed`` the leaf whose failure each step in a branch handles. ``typed``: member names are checked against the
+    schemas of outputs and trigger. ``children`` are the result schemas of other workflows, by the names that steps use.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class LeafCompiler(ABC):
         self.copies = False
         self.failed: dict[str, str] = {}
         self.leaves: dict[str, Leaf] = {}
-        # What variables hold, if it is known; names in expressions are looked up in it.
+        # The known schemas of variables; names in expressions are looked up in them.
         self.schemas: dict[str, Json] = {}
         self.operations: dict[str, Operation] = {}
-        # In what agents ask for, an input that was not given is left out, so that one text fits all that is given.
+        # In the workflows of agents' actions, an input that was not given is left out, so one text fits all inputs.
         self.presents = False
 
     @abstractmethod
@@ -112,7 +112,7 @@ class LeafCompiler(ABC):
         return self._compiled(scope, key, partial(compile_template, text=text, want=want))
 
     def value(self, scope: StepScope, key: Path, value: Json, languages: Languages | None = None) -> Template:
-        """Compile a nested value with expressions; faults as in ``template``, languages as in ``compile_value``."""
+        """Compile a nested value with expressions; faults as for ``template``, languages as for ``compile_value``."""
         return self._compiled(scope, key, partial(compile_value, value=value, languages=languages))
 
     def _compiled(self, scope: StepScope, key: Path, compiled_in: Callable[[Environment], Template]) -> Template:
@@ -187,7 +187,7 @@ class LeafCompiler(ABC):
         return found
 
     def _escalation(self, entry: Entry, content: EscalationDocument, scope: StepScope) -> Scope:
-        """Ask a group whether to go on without what took too long: the gate that an author could have written."""
+        """Build the gate that asks a group whether to go on without the step that took too long."""
         nodes: list[Leaf] = []
         if content.start is not None:
             first = self._added(f"{entry.id}_escalation_start", (), scope)
@@ -233,7 +233,7 @@ class LeafCompiler(ABC):
             late = EscalationDocument.model_construct(escalate=asks.escalate, expires=asks.expires, start=None)
             entry = replace(entry, step=step.model_copy(update={"on_timeout": late}))
         self._check_names(operation, step.with_, scope)
-        sees = seen_besides(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
+        sees = visible_with(scope.variables, {HANDED_OUT: "string"}) if durable else scope.variables
         of_inputs, languages = replace(scope, variables=sees), self.languages(operation, scope.path)
         inputs = self.value(of_inputs, ("with",), step.with_, languages)
         self._check_literals(operation, inputs, scope)
@@ -243,7 +243,7 @@ class LeafCompiler(ABC):
         return graph.OperationNode(**common, operation=name, inputs=inputs, timeout=step.timeout, heads=title)
 
     def _title(self, entry: Entry, operation: Operation | None = None) -> str:
-        """The title of the step's cards. A placeholder that nothing can ever fill is a fault."""
+        """The title of the step's cards. A placeholder that can never get a value is a fault."""
         title, place = entry.step.title or "", (*entry.scope.path, "title")
         if "${{" in title:
             remedy = "Write {name} for an input of the operation, or take the expression out."
@@ -261,7 +261,7 @@ class LeafCompiler(ABC):
         return title
 
     def authored(self, path: Path) -> bool:
-        """True if the step at this place was published; only its literal words are an author's."""
+        """True if the step at this place was published: only then are its literal words an author's."""
         return True
 
     def languages(self, operation: Operation, path: Path) -> Languages:
@@ -270,7 +270,7 @@ class LeafCompiler(ABC):
         return found if self.authored(path) else Added(found)
 
     def _check_literals(self, operation: Operation, inputs: Template, scope: StepScope) -> None:
-        """Check the blocks of a message that are known already. All are checked again when they are rendered."""
+        """Check the literal blocks of a message. All blocks are checked again when they are rendered."""
         try:
             display.check(inputs.literals() if operation.connector == "slack" else {}, where="with")
         except InputError as error:
@@ -365,7 +365,7 @@ def named(text: str) -> dict[str, Any]:
 
 
 def gate_terms(gate: GateDocument) -> Terms:
-    """The terms under which a gate asks people: those of a rule that says the same."""
+    """The terms under which a gate asks people: the same as those of a policy's rule with these keys."""
     given, asked = gate.approvers, {name: getattr(gate, name) for name in _OF_RULES}
     named = given if isinstance(given, tuple) else (Approver(group=given.group, of=gate.quorum or 1),)
     several = tuple(RuleApprover(group=one.group, slack_group=one.slack_group, of=one.of) for one in named)
@@ -379,13 +379,13 @@ _OF_RULES = ("tier", "two_person", "allow", "expires", "remind", "escalate", "ch
 STEP_ID = "step.id"
 
 
-def seen_besides(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """The variables and ``more``, without those of ``more`` that are hidden by a loop's item with their first part."""
+def visible_with(variables: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The variables and ``more``; a loop's item hides a name of ``more`` with the same first part."""
     return {**variables, **{name: kind for name, kind in more.items() if name.split(".")[0] not in variables}}
 
 
 def compiled(compiled_in: Callable[[Environment], Template], variables: Mapping[str, str]) -> Template:
-    """Compile a template over these variables. If a macro's variable has the name of one of ours, ours gives way."""
+    """Compile a template over these variables; if that fails, without our own ones, whose names a macro may use."""
     try:
         return compiled_in(environment_of(variables, WORKFLOW_LIMITS))
     except ExpressionError:

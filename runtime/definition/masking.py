@@ -1,7 +1,7 @@
-"""Secret literals in documents: the text that is shown and put into evidence has a mark in place of each.
+"""Masks secret literals in documents: the text for people and for evidence has a mark in place of each.
 
-A mark holds a digest of all secret literals of the document, made slowly (scrypt), so that the masked text commits to
-them and a guess is costly. The digest of a workflow is that of its masked text, so a bundle is verified without them.
+A mark holds a slow digest (scrypt) of all secret literals of the document, so the masked text commits to them and
+guessing is costly. The digest of a workflow is that of its masked text, so a bundle is verified without the secrets.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from core.errors import InputError
 from core.pieces import split
 
 _SALT = b"counterseal: secret literals of a document"
-# What may stand around an expression without being secret: the scheme of a credential.
+# The words around an expression that are no secret: the scheme of a credential.
 _SCHEMES = re.compile(r"\s*(?:bearer|basic|token|apikey|api-key|digest)?\s*", re.IGNORECASE)
 _QUOTED = re.compile(r"\"[^\"]+\"|'[^']+'")
 _PROPERTIES = re.compile(r"((?:[&!]\S*\s+)*).*", re.DOTALL)
-# A shorter literal is not looked for outside of its own place, such as in a comment.
+# A shorter literal is masked only at its own place, not where it occurs elsewhere, such as in a comment.
 _ELSEWHERE_MIN = 6
 
 
 def evident(text: str, value: Json, operations: Mapping[str, Operation]) -> str:
-    """The text of a document with a mark in place of each secret literal. ``value`` is what the text says."""
+    """The text of a document with a mark in place of each secret literal. ``value`` is the parsed document."""
     secrets = sorted({*_literals(value, operations)})
     if not secrets:
         return text
@@ -47,12 +47,12 @@ def evident(text: str, value: Json, operations: Mapping[str, Operation]) -> str:
 
 
 def shown_source(value: Json, operations: Mapping[str, Operation]) -> Json:
-    """The same for a document that came as JSON, such as an extension."""
+    """Mask a document that came as JSON, such as an extension, like ``evident``."""
     secrets = frozenset(_literals(value, operations))
     return _replaced(value, secrets, _mark(tuple(sorted(secrets)))) if secrets else value
 
 
-@lru_cache(maxsize=1024)  # it is slow on purpose, and a text is masked again whenever it is compiled or shown
+@lru_cache(maxsize=1024)  # cached, because it is slow on purpose, and a text is masked whenever it is compiled or shown
 def _mark(secrets: tuple[str, ...]) -> str:
     data = canonical_bytes([*secrets])
     return f"[secret {hashlib.scrypt(data, salt=_SALT, n=2**14, r=8, p=1, dklen=16).hex()}]"
@@ -67,7 +67,7 @@ def _replaced(value: Json, secrets: frozenset[str], mark: str) -> Json:
 
 
 def _literals(value: Json, operations: Mapping[str, Operation]) -> Iterator[str]:
-    """The secret texts of every step and tool that calls an operation, wherever it stands."""
+    """Yield the secret texts of every step and tool that calls an operation, at any depth."""
     if isinstance(value, list):
         for item in value:
             yield from _literals(item, operations)
@@ -108,7 +108,7 @@ def _changed(before: Json, after: Json) -> Iterator[str]:
 
 
 def _says_something(text: str) -> bool:
-    """True if the text holds more than expressions over values, and the scheme of a credential."""
+    """True if the text holds more than expressions and the scheme of a credential."""
     return any(
         _QUOTED.search(piece) is not None if is_expression else _SCHEMES.fullmatch(piece) is None
         for is_expression, piece in split(text)
@@ -116,7 +116,7 @@ def _says_something(text: str) -> bool:
 
 
 def _places(root: Node | None, secrets: frozenset[str]) -> Iterator[tuple[int, int]]:
-    """The places of the scalars whose value is secret. An anchor is looked at once, however often it is used."""
+    """Yield the places of the scalars with a secret value. An anchor is looked at once, however often it is used."""
     seen, todo = set[int](), [root]
     while todo:
         node: Any = todo.pop()
@@ -131,7 +131,7 @@ def _places(root: Node | None, secrets: frozenset[str]) -> Iterator[tuple[int, i
 
 
 def _properties(scalar: str) -> str:
-    """The anchor and the tag of a scalar, which others may refer to."""
+    """The anchor and the tag of a scalar, which must stay because other places may refer to the anchor."""
     found = _PROPERTIES.fullmatch(scalar)
     return found[1] if found is not None else ""
 

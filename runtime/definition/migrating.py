@@ -1,7 +1,8 @@
-"""Says whether a waiting run can go on with another version of its workflow, and what its people are asked anew. Pure.
+"""Decides if a waiting run can go on with another version of its workflow, and what people are asked anew. Pure.
 
-Ids of steps say what is done: a step that has begun must be there under its id, in the same place, of the same kind. So
-nothing is done a second time, and no gate is left out. Whatever is not sure is refused: the run stays as it is.
+A step is identified by its id: the other version must have every begun step under its id, in the same place, and of the
+same kind. So nothing is done a second time, and no gate is left out. In any doubt the move is refused, and the run
+stays as it is.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ from runtime.engine.model.run import SKIPPED, Run
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
 
-# The steps that a step holds, and its place among others: all else is what its author wrote of itself.
+# The keys for the steps inside a step and for its place; the other keys describe the step itself.
 _PLACE = frozenset({"id", "needs", "on_failure", "on_timeout", "on_rejected", "then", "else", "steps"})
-# What a step writes, what comes before it, and the steps that it holds: all else is what it does, or says on cards.
+# The keys for a step's writes, its place, and the steps inside it; the others are its work and the texts of its cards.
 _BESIDES = _PLACE | {"set", "reference"}
 _INSIDE = (
     ("then", "then"), ("else_", "else"), ("steps", "steps"), ("on_failure", "on_failure"),
     ("on_timeout", "on_timeout"), ("on_rejected", "on_rejected"),
 )  # fmt: skip
 _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
-# A step that waits for one of these does what the new version says when it goes on: it is proposed and judged anew.
+# The waits after which a step is proposed and judged anew, so that it then does what the new version says.
 _PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HOLD)
 
 
 class Placed(Struct, frozen=True):
-    """A step as its author wrote it: all of itself, what it does, where it stands, and if it has an id of its own."""
+    """A step as its author wrote it: its whole text, its work, its place, and a flag if it has an id of its own."""
 
     written: JsonObject
     does: JsonObject
@@ -73,12 +74,12 @@ class Version(Struct, frozen=True):
         return cls(workflow, dict(_placed(content.steps, ("steps",), ())), nodes, before)
 
     def does(self, name: str) -> JsonObject | None:
-        """The work of the step with this id; None if it is not known."""
+        """The work of the step with this id; None if the step is not known."""
         placed = self.placed.get(name)
         return None if placed is None else placed.does
 
     def written(self, name: str) -> Json:
-        """All that says if, how often and with which values the step is done, also of the steps that hold it."""
+        """Everything that decides if, how often and with which values the step is done, also in the steps around it."""
         placed = self.placed.get(name)
         if placed is None:
             return None
@@ -98,14 +99,14 @@ class Version(Struct, frozen=True):
 
 
 def asked_anew(run: Run, before: Workflow, after: Workflow) -> tuple[str, ...]:
-    """The waiting steps whose questions change by the migration, by their keys. ``run`` is folded in full.
+    """The keys of the waiting steps whose questions change by the migration. ``run`` is folded in full.
 
     ``ConsistencyError`` says why the run cannot be moved.
     """
     _check_parked(run, before)
     old, new = Version.of(before), Version.of(after)
     _check_declared(before, after)
-    begun = _begun(run)
+    begun = _begun_keys(run)
     _check_begun(run, begun, old, new)
     _check_gates(run, begun, old, new)
     _check_twice(begun, old, new)
@@ -138,8 +139,8 @@ def _check_declared(before: Workflow, after: Workflow) -> None:
             _refuse(f"The declaration of {name} is another one in version {after.version}.")
 
 
-def _begun(run: Run) -> dict[str, set[str]]:
-    """The steps that have begun, or were left out, with their keys, by their ids."""
+def _begun_keys(run: Run) -> dict[str, set[str]]:
+    """The keys of the steps that have begun or were left out, by step id."""
     state, found = run.state, dict[str, set[str]]()
     receipts = (row.step_key for row in run.receipts.values())
     every = (run.past, run.steps, state.status, state.parked, state.failures, state.branches, state.loops, receipts)
@@ -153,7 +154,7 @@ def _left_out(run: Run, keys: Iterable[str]) -> bool:
 
 
 def _check_begun(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version) -> None:
-    """Refuse a version in which a step that has begun is gone, is of another kind, or stands elsewhere."""
+    """Refuse a version in which a begun step is missing, is of another kind, or is in another place."""
     for name, keys in sorted(begun.items()):
         node, then = old.nodes.get(name), new.nodes.get(name)
         if node is None and then is not None:
@@ -171,7 +172,7 @@ def _check_begun(run: Run, begun: Mapping[str, set[str]], old: Version, new: Ver
 
 
 def _bound(run: Run, name: str, keys: Iterable[str], old: Version) -> str:
-    """The reason why what the step does may not change any more; "" if it may."""
+    """The reason why the work of the step may not change any more; "" if it may."""
     parked = {key: run.state.parked[key].partition(":")[0] for key in keys if key in run.state.parked}
     node = old.nodes[name]
     if not old.placed[name].named:
@@ -192,7 +193,7 @@ def _is_over(run: Run, keys: Iterable[str]) -> bool:
 
 
 def _check_gates(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version) -> None:
-    """Refuse a version in which the run would come past a gate: one that it had still to pass, or a new one."""
+    """Refuse a version in which the run would skip a gate: an old one that it has not passed, or a new one."""
     waits, again = _going(run, begun, old)
     ahead = {
         name for name in old.nodes.keys() - (begun.keys() - waits - again)
@@ -220,18 +221,18 @@ def _at(version: Version) -> int:
 
 
 def _is_gate(version: Version, name: str) -> bool:
-    """True for a gate, and for a run within, which may hold one."""
+    """True for a gate, and for a child run, which may contain one."""
     return isinstance(version.nodes[name], GateNode | ChildNode)
 
 
 def _in_skipped(run: Run, version: Version, name: str) -> bool:
-    """True if the step lies in a part that is over or was left out, so that the run never comes to it."""
+    """True if the step is in a part that is over or was left out, so that the run never reaches it."""
     placed = version.placed.get(name)
     return placed is not None and any(holder in run.state.status for holder, _ in placed.around)
 
 
 def _check_twice(begun: Mapping[str, set[str]], old: Version, new: Version) -> None:
-    """Refuse a version in which another step would do once more what a step has done."""
+    """Refuse a version in which another step would repeat what a begun step has done."""
     for name in sorted(new.nodes.keys() - begun.keys()):
         if not isinstance(new.nodes[name], LeafNode) or not new.has_effect(name):
             continue
@@ -253,14 +254,14 @@ def _check_channels(before: Graph, after: Graph) -> None:
 
 
 def _going(run: Run, begun: Mapping[str, set[str]], version: Version) -> tuple[set[str], set[str]]:
-    """The steps that wait, and those in loops under way: both are done yet, though they have begun."""
+    """The waiting steps, and the steps in loops under way: both have begun, and have still work to do."""
     loops = {StepKey.of(key).node for key in run.state.loops}
     waits = {name for name, keys in begun.items() if any(key in run.state.parked for key in keys)}
     return waits, {name for name, one in version.placed.items() if any(holder in loops for holder, _ in one.around)}
 
 
 def _changed_ahead(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version) -> set[str]:
-    """The steps still to be done that do, or write, something else than what people could expect by the old version."""
+    """The steps ahead whose work or writes differ from those of the old version."""
     waits, again = _going(run, begun, old)
     over = begun.keys() - waits - again
     leaves = {name for name, node in new.nodes.items() if isinstance(node, LeafNode) and not isinstance(node, GateNode)}
@@ -275,7 +276,7 @@ def _after(gate: str, name: str, old: Version, new: Version) -> bool:
 
 
 def _check_passed(run: Run, begun: Mapping[str, set[str]], old: Version, new: Version, changed: Iterable[str]) -> None:
-    """Refuse a version that does something else after a gate that people have passed, if no gate is ahead of it."""
+    """Refuse a version that changes the work after a passed gate, unless another gate is ahead of that work."""
     waits, again = _going(run, begun, old)
     gates = {name for name in begun if isinstance(old.nodes.get(name), GateNode)}
     passed = {name for name in gates if not _left_out(run, begun[name] - run.state.parked.keys())}
@@ -292,7 +293,7 @@ def _check_passed(run: Run, begun: Mapping[str, set[str]], old: Version, new: Ve
 
 
 def _asked_otherwise(run: Run, old: Version, new: Version, changed: Iterable[str]) -> Iterator[str]:
-    """The waiting steps that ask something else, and the open gates before what is done otherwise."""
+    """Yield the waiting steps that ask something else, and the open gates before changed work."""
     for key, kind in sorted(run.state.parked.items()):
         name = StepKey.of(key).node
         later = isinstance(old.nodes.get(name), GateNode) and any(_after(name, one, old, new) for one in changed)
@@ -319,7 +320,7 @@ def _placed(
 
 
 def _gates_before(scope: Scope, inherited: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the gates that are over before each node can begin: those that it, or what holds it, needs."""
+    """Yield each node with the gates that must be over before it begins: those that it, or a node around it, needs."""
     known, held = dict[str, frozenset[str]](), dict[str, frozenset[str]]()
     for node in scope.nodes:
         held[node.id] = frozenset(one.id for one in Scope((node,)).walk() if isinstance(one, GateNode | ChildNode))
@@ -330,7 +331,7 @@ def _gates_before(scope: Scope, inherited: frozenset[str]) -> Iterator[tuple[str
 
 
 def check_trigger(after: Workflow, trigger: JsonObject) -> None:
-    """Refuse a version that would not have taken what has started the run."""
+    """Refuse a version whose trigger does not accept the run's own trigger."""
     try:
         after.check_trigger(trigger)
     except InputError as error:

@@ -27,15 +27,15 @@ SET = "set"
 
 
 class DocumentPart(BaseModel):
-    """A part of a document: with no other keys than these."""
+    """The base of every part of a document: unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ChannelDocument(DocumentPart):
-    """One channel: how writes are folded in, how many items are kept, what it holds at first.
+    """One channel: how writes are folded in, how many items are kept, and its initial value.
 
-    With ``ledger`` every write is kept in a row of its own, however few the channel keeps.
+    With ``ledger`` every write is kept in a row of its own, even if the channel drops it.
     """
 
     reduce: Reducer = Reducer.REPLACE
@@ -50,8 +50,8 @@ DEBOUNCE_MAX = timedelta(days=1)
 class ServiceNowTrigger(DocumentPart):
     """The records that start this workflow. ``dedupe`` names one change: the same text starts one run only.
 
-    ``own_events`` lets changes that our own integration user has made, or may have made, start it as well. ``overrun``
-    says what an event does while a run that this trigger has started for its reference goes on; with ``debounce`` the
+    With ``own_events``, changes that our own integration user has made, or may have made, start it as well. ``overrun``
+    says what an event does while this trigger's earlier run for the same reference is open. With ``debounce``, the
     events of one reference within this time become one run.
     """
 
@@ -148,7 +148,7 @@ class GateDocument(DocumentPart):
 
 
 class WaitDocument(DocumentPart):
-    """The end of a step's wait: a time (``for``), a moment (``until``), or a ``signal`` with its correlation."""
+    """The end of a wait: after a time (``for``), at a moment (``until``), or by a ``signal`` with a correlation."""
 
     for_: Annotated[Duration | None, Field(alias="for")] = None
     until: Expression | None = None
@@ -269,7 +269,7 @@ OnTimeout = Annotated[
 
 
 class HoldDocument(DocumentPart):
-    """The group of the directory whose members say what becomes of a step that has failed. All else goes on."""
+    """The group of the directory whose members decide how a failed step goes on. Other steps go on meanwhile."""
 
     hold: Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -329,7 +329,7 @@ class StepDocument(DocumentPart):
         return value
 
     def kinds(self) -> list[str]:
-        """The names of ``KINDS`` that this entry has; exactly one is right. One with none of them may write alone."""
+        """The kinds (``KINDS``) whose key this entry has: exactly one is valid, or none for a step that only writes."""
         present = {"if": self.if_, "while": self.while_}
         found = [kind for kind in KINDS if present.get(kind, getattr(self, kind, None)) is not None]
         return found or ([SET] if self.set or self.reference is not None else [])

@@ -1,4 +1,4 @@
-"""Workflows of one step, which Counterseal makes itself: an undo, and an action of an agent."""
+"""Builds workflows of one step, which are Counterseal's own: an undo, and an action of an agent."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 def one_step(
     prefix: str, title: str, step: str, operation: Operation, inputs: Mapping[str, str], catalog: Catalog
 ) -> StoredWorkflow:
-    """The workflow whose one step, with this id, does the operation with these expressions as its inputs.
+    """Build the workflow whose one step, with this id, calls the operation with these expressions as inputs.
 
-    Its name begins with ``prefix`` and says of which declaration it is, so it never changes.
+    Its name begins with ``prefix`` and names the declaration, so the text under a name never changes.
     """
     values: JsonObject = {"id": step, "do": operation.name, "with": dict(inputs)}
     head = f"version: 1\ntitle: {title}\nreference: ${{{{ trigger.reference }}}}\nsteps:\n"
@@ -33,14 +33,14 @@ def one_step(
 
 
 def is_plain(name: str) -> bool:
-    """True if a name can stand in an expression of ours."""
+    """True if a name can be used in an expression as it is."""
     return _NAME.fullmatch(name) is not None
 
 
 def of_input(name: str, *, raw: bool = False) -> str:
-    """The expression for a member of the run's ``trigger.input``; ``raw``: it is not escaped a second time.
+    """The expression for a member of the run's ``trigger.input``; ``raw``: its value is escaped already.
 
-    ``InputError`` for a name that is more than a name: whoever asks would write into the workflow with it.
+    ``InputError`` for a name with other characters: with it the requester could write into the workflow.
     """
     if not is_plain(name):
         raise InputError("has a name that no argument has", where="input", remedy="Use letters, digits, _, - and dots.")

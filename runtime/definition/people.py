@@ -82,9 +82,9 @@ class DelegationDocument(DocumentPart):
 class PersonDocument(PrincipalsDocument):
     """One person. A person who is not `active` never votes, and has no token that is good, but stays known.
 
-    A Slack account is a member id (U…), then of the workspace in which the app is installed, or names its workspace as
-    well (T…/U…). `manager` is the id of another person. `time_zone` is a name of the IANA database, such as
-    Europe/Berlin; `quiet` counts by its clock.
+    A Slack account is a member id with its workspace (T…/U…), or without it (U…): then of the app's own workspace.
+    `manager` is the id of another person. `time_zone` is a name of the IANA database, such as Europe/Berlin; `quiet`
+    counts by its clock.
     """
 
     id: PersonName
@@ -97,7 +97,7 @@ class PersonDocument(PrincipalsDocument):
 
     @property
     def quiet_hours(self) -> Quiet | None:
-        """The hours in which this person hears nothing in private."""
+        """The hours in which this person gets no private messages."""
         if self.quiet is None:
             return None
         return Quiet(self.time_zone, time.fromisoformat(self.quiet.begins), time.fromisoformat(self.quiet.ends))
@@ -178,7 +178,7 @@ def load_directory(text: str, file: str) -> DirectoryDocument:
 
 
 def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
-    """Find what the types do not see: the place of each fault, what it is, and the remedy."""
+    """Find the faults that the types do not exclude: the place of each, its description and the remedy."""
     people = {person.id for person in content.people}
     for number, person in enumerate(content.people):
         if zone_of(person.time_zone) is None:
@@ -217,7 +217,7 @@ def _faults(content: DirectoryDocument) -> Iterator[tuple[Path, str, str]]:
 
 
 def _managed_badly(content: DirectoryDocument, people: set[str]) -> Iterator[tuple[Path, str, str]]:
-    """Find managers who are nobody of the directory, and people who would, at some remove, manage themselves."""
+    """Find managers who are not in the directory, and people who would manage themselves, directly or not."""
     above = {person.id: person.manager for person in content.people}
     for number, person in enumerate(content.people):
         place: Path = ("people", number, "manager")
@@ -232,27 +232,27 @@ def _managed_badly(content: DirectoryDocument, people: set[str]) -> Iterator[tup
         while one is not None and one not in chain:
             chain.append(one)
             one = above.get(one)
-        if one == person.id:  # a cycle is told at each of its people, and at nobody below it
+        if one == person.id:  # a cycle is reported for each person in it, and for nobody below it
             line = " → ".join([*chain, person.id])
             message = f"{person.id!r} would manage themselves: {line}."
             yield place, message, "Let the highest of them have no `manager`."
 
 
 UNCHECKED = "the tenant has no directory yet, so whether anybody can decide was not checked."
-# A question: its path, its keys (of the question and of its escalation), the part that asks, and the terms.
+# A question: its path, the key of the question and of its escalation, the part that asks, and the terms.
 _Asked: TypeAlias = tuple[Path, tuple[str, str], str, Terms]
 _REMEDY = "Publish the directory first: `counterseal directory publish FILE`."
 
 
 class Findings(Struct):
-    """Questions without deciders: always (``problems``), or in some cases, or unchecked (``warnings``)."""
+    """Questions that nobody could decide: always (``problems``), or only in some cases or unchecked (``warnings``)."""
 
     problems: list[Problem]
     warnings: list[str]
 
 
 def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
-    """Look at every rule that asks people, by itself. ``groups`` is None if there is no directory."""
+    """Check each rule that asks people, apart from other rules. ``groups`` is None if there is no directory."""
     document = load_document(text, file)
     content = validate(document, PolicyDocument)
     asked = [
@@ -269,12 +269,12 @@ def of_policy(text: str, file: str, groups: Groups | None) -> Findings:
 
 
 def _in_doubt(named: InDoubt) -> Terms:
-    # The requester does not say what became of the action; ``allow`` keeps this check from warning of that.
+    # The requester never answers this question; ``allow`` keeps this check from warning about that.
     return Terms(Tier.HIGH, quorums(named.approvers), allow=(Role.REQUESTER,))
 
 
 def of_workflow(text: str, file: str, groups: Groups | None) -> Findings:
-    """Look at every gate, every task and every escalation of a workflow."""
+    """Check every gate, every task and every escalation of a workflow."""
     document = load_document(text, file)
     content = validate(document, WorkflowDocument)
     return _findings(document, f"workflow {content.workflow} version {content.version}", _asked(content, ()), groups)
@@ -285,7 +285,7 @@ def _asked(part: BaseModel, path: Path) -> Iterator[_Asked]:
         case GateDocument():
             yield path, ("approvers", "approvers"), "", gate_terms(part)
         case AssignDocument():
-            # Any member of the group may do the task; that the requester does it is no fault.
+            # Any member of the group may do the task, also the requester.
             terms = Terms(Tier.MEDIUM, (GroupQuorum(part.group),), allow=(Role.REQUESTER,))
             yield path, ("group", "group"), "", terms
         case EscalationDocument():
@@ -302,7 +302,7 @@ def _findings(document: Document, name: str, asked: Iterable[_Asked], groups: Gr
     found = Findings([], [])
     for path, keys, which, terms in asked:
         if groups is None:
-            return Findings([], [str(document.problem(path, UNCHECKED, _REMEDY))])  # once is enough
+            return Findings([], [str(document.problem(path, UNCHECKED, _REMEDY))])  # each finding is reported once
         short = shortfalls(terms, groups)
         for one in short:
             message = f"{name}{which}: {'its escalation: ' if one.escalation else ''}{one.message}"

@@ -1,4 +1,4 @@
-"""Workflows of Counterseal itself, which nobody else publishes, starts or alters; the question about a policy."""
+"""Counterseal's own workflows, which nobody else publishes, starts or alters, such as the question about a policy."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from runtime.engine.model.graph import Channel, Reducer
 from runtime.engine.model.run import ACTIONS, OWN
 
 PREFIX = OWN
-# The workflows that undo one effect each; the rest of their names says of which operation.
+# The prefix of the workflows that undo one effect; the rest of a name is the operation.
 UNDO = f"{PREFIX}undo-"
-# The workflows that do one action of an agent; the rest of their names says of which operation.
+# The prefix of the workflows that do one action of an agent; the rest of a name is the operation.
 ACTION = ACTIONS
 POLICY_CHANGE = f"{PREFIX}policy-change"
-# The trigger of the runs of these workflows: we start them, never a face.
+# The trigger type of runs of these workflows, which only Counterseal starts, never a face.
 TRIGGER = OWN_TRIGGER
 # The step at which the change of a policy is decided.
 DECIDE = "decide"
 
-# The proposer has shaped the change, so another of the group decides (promise 12).
+# The proposer has shaped the change, so another member of the group decides (promise 12).
 POLICY_CHANGE_SOURCE = f"""workflow: {POLICY_CHANGE}
 version: 1
 title: A change of policy
@@ -58,7 +58,7 @@ def _instead(name: str) -> str:
 
 
 def refuse_start(name: str, trigger_type: str) -> None:
-    """Raise ``AuthorizationError`` for a run of one of our workflows that somebody else would start."""
+    """Raise ``AuthorizationError`` if somebody else tries to start one of our own workflows."""
     if name.startswith(PREFIX) and trigger_type != TRIGGER:
         raise AuthorizationError(
             f"{name!r} is a workflow of Counterseal's own, which nobody starts by hand.",
@@ -67,9 +67,9 @@ def refuse_start(name: str, trigger_type: str) -> None:
 
 
 def refuse_altering(name: str, *, retry: bool = False) -> None:
-    """Raise ``AuthorizationError`` for an extension of such a run, or a retry of it after its end.
+    """Raise ``AuthorizationError`` for an extension of a run of one of our own workflows, or for a retry of it.
 
-    A run that undoes something is tried again like any other: it is judged, and compared, anew.
+    A run that undoes an effect may be retried like any other: it is judged, and compared with the record, anew.
     """
     if name.startswith(PREFIX) and not (retry and name.startswith(UNDO)):
         raise AuthorizationError(
@@ -81,7 +81,7 @@ def refuse_altering(name: str, *, retry: bool = False) -> None:
 def remembering(
     compiler: GraphCompiler, content: WorkflowDocument, channels: Mapping[str, Channel]
 ) -> Mapping[str, Channel]:
-    """The channels. One by which agents remember keeps the largest number of turns that any agent is shown."""
+    """The channels; a channel of agents' turns keeps the largest number of turns that any agent is shown."""
     turns: dict[str, int] = {}
     for leaf in compiler.leaves.values():
         if isinstance(leaf, AgentNode) and leaf.remember is not None:

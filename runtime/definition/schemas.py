@@ -1,6 +1,6 @@
-"""JSON Schemas (2020-12) of the documents that people write, for editors; made from the models that read them.
+"""JSON Schemas (2020-12) of the documents that people write, for editors; derived from the pydantic models.
 
-A schema accepts every document that the loader accepts, and refuses what can be seen without compiling: unknown keys,
+A schema accepts every document that the loader accepts, and refuses faults that show without compiling: unknown keys,
 wrong types, values out of bounds, keys that do not go together. ``counterseal workflow check`` checks expressions,
 operations and needs.
 """
@@ -37,7 +37,7 @@ JsonSchema: TypeAlias = dict[str, Any]
 
 
 class SchemaName(StrEnum):
-    """The documents that have a schema."""
+    """The kinds of documents that have a schema."""
 
     WORKFLOW = "workflow"
     POLICY = "policy"
@@ -56,13 +56,13 @@ _MODELS: Mapping[SchemaName, tuple[type[BaseModel], str]] = {
 
 @cache
 def descriptions() -> Mapping[str, Mapping[str, str]]:
-    """The meaning of each key, in a line: by the model's name and the key."""
+    """The meaning of each key in a sentence, by the model's name and the key."""
     return tomllib.loads(files("runtime.definition").joinpath("key_descriptions.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def schema_text(name: SchemaName) -> str:
-    """The schema as JSON, indented, always the same for the same models."""
+    """The schema as indented JSON, which is always the same for the same models."""
     model, title = _MODELS[name]
     made = model.model_json_schema(by_alias=True, mode="validation")
     definitions: Mapping[str, JsonSchema] = made.pop("$defs", {})
@@ -106,8 +106,8 @@ def _plain(docstring: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-def _given(*names: str) -> list[JsonSchema]:
-    """A schema for each of these keys, which requires it."""
+def _requiring(*names: str) -> list[JsonSchema]:
+    """For each of these keys, a schema that requires it."""
     return [{"required": [name]} for name in names]
 
 
@@ -124,20 +124,20 @@ def _approval_terms() -> JsonSchema:
 
 _RULES: Mapping[str, Callable[[], JsonSchema]] = {
     "StepDocument": lambda: {
-        "oneOf": [*_given(*KINDS), {"anyOf": _given("set", "reference"), "not": {"anyOf": _given(*KINDS)}}],
+        "oneOf": [*_requiring(*KINDS), {"anyOf": _requiring("set", "reference"), "not": {"anyOf": _requiring(*KINDS)}}],
         "allOf": [{"properties": {name: {"pattern": IDENTIFIER} for name in ("id", "as")}}],
     },
     "PolicyDocument": lambda: {"allOf": [{"properties": {"rules": {"minItems": 1}}}]},
     "AppliesDocument": lambda: {"minProperties": 1},
     "RuleDocument": _approval_terms,
-    "Match": lambda: {"anyOf": _given("operation", "connector")},
-    "Approver": lambda: {"oneOf": _given("group", "slack_group")},
+    "Match": lambda: {"anyOf": _requiring("operation", "connector")},
+    "Approver": lambda: {"oneOf": _requiring("group", "slack_group")},
     "RuleApprover": lambda: {
-        "oneOf": _given("group", "slack_group", "manager_of", "person"),
-        "if": {"anyOf": _given("manager_of", "person")},
+        "oneOf": _requiring("group", "slack_group", "manager_of", "person"),
+        "if": {"anyOf": _requiring("manager_of", "person")},
         "then": {"properties": {"of": {"const": 1}}},
     },
-    "EscalateTo": lambda: {"oneOf": _given("group", "slack_group")},
+    "EscalateTo": lambda: {"oneOf": _requiring("group", "slack_group")},
 }
 
 
@@ -178,7 +178,7 @@ def _of_call(operation: Operation, given: Mapping[str, Json]) -> Iterator[tuple[
 
 
 def _computed(value: Json) -> bool:
-    """True if an expression makes a part of it."""
+    """True if the value holds an expression."""
     if isinstance(value, dict | list):
         return any(map(_computed, value.values() if isinstance(value, dict) else value))
     return isinstance(value, str) and "${{" in value

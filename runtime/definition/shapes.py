@@ -1,4 +1,4 @@
-"""Shapes of results: what a run that starts another one can read of what that gives, as a JSON Schema. Pure."""
+"""Derives the JSON Schema of a workflow's result, which the run that starts it can read. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shape_of(result: Json, template: Template | None, schemas: Mapping[str, Json
 
 
 def _shape(value: Json) -> dict[str, Any]:
-    """The schema of a value with expressions. An expression that stands alone may give anything."""
+    """The schema of a value with expressions. A text that is one expression may give anything."""
     if isinstance(value, dict):
         return {"type": "object", "properties": {name: _shape(item) for name, item in value.items()}}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Triggers of workflows besides ServiceNow's, compiled: schedules and signed webhooks."""
+"""Compiles the triggers of workflows besides ServiceNow's: schedules and signed webhooks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runtime.engine.model.workflow import Overrun, ScheduleStart, WebhookStart
 def started_by(
     compiler: GraphCompiler, triggers: Triggers, reference: Template
 ) -> tuple[ScheduleStart | None, WebhookStart | None]:
-    """The schedule and the webhook of a workflow."""
-    return scheduled(compiler, triggers.schedule, reference), heard(compiler, triggers.webhook, reference)
+    """Compile the schedule and the webhook of a workflow."""
+    return scheduled(compiler, triggers.schedule, reference), webhook(compiler, triggers.webhook, reference)
 
 
 def scheduled(compiler: GraphCompiler, trigger: ScheduleTrigger | None, reference: Template) -> ScheduleStart | None:
-    """The schedule. If it looks at the runs of a reference, the moment must give that: no run is known by then."""
+    """Compile a schedule. With ``overrun``, the reference must follow from the moment alone: no run exists by then."""
     if trigger is None:
         return None
     place = ("triggers", "schedule")
@@ -35,8 +35,8 @@ def scheduled(compiler: GraphCompiler, trigger: ScheduleTrigger | None, referenc
     return ScheduleStart(cron, trigger.missed, trigger.overrun, trigger.workspace, dict(trigger.with_))
 
 
-def heard(compiler: GraphCompiler, trigger: WebhookTrigger | None, reference: Template) -> WebhookStart | None:
-    """The deliveries that start it. Expressions see the event alone: no run is known by then."""
+def webhook(compiler: GraphCompiler, trigger: WebhookTrigger | None, reference: Template) -> WebhookStart | None:
+    """Compile a webhook trigger. Its expressions see the event only: no run exists by then."""
     if trigger is None:
         return None
     place = ("triggers", "webhook")
@@ -51,7 +51,7 @@ def heard(compiler: GraphCompiler, trigger: WebhookTrigger | None, reference: Te
 
 
 def _look(compiler: GraphCompiler, place: tuple[str, ...], overrun: Overrun, reference: Template) -> None:
-    """Refuse an overrun by a reference that a run alone could give."""
+    """Refuse ``overrun`` if the reference needs facts of a run."""
     if overrun is not Overrun.ALL and any(name.partition(".")[0] != "trigger" for name in reference.references):
         message = "overrun looks at the runs of one reference, and this one is not made from the trigger."
         compiler.problem(place, message, "Give the workflow a reference that reads only `trigger`, or a fixed one.")

@@ -1,6 +1,6 @@
-"""The settings of a tenant as its operator writes them (tenant.yaml): what leaves in the tenant's name.
+"""The settings of a tenant as its operator writes them (tenant.yaml): its outside systems and keys.
 
-Secrets stand in it by reference alone. A key that is left out is not set: nothing is inherited from anybody.
+Secrets are named by reference only. A key that is left out is not set: nothing is inherited from the installation.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from runtime.definition.model import DocumentPart
 _Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 _ServerName = Annotated[str, Field(pattern=SERVER_PATTERN)]
 _SecretName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,62}$")]
-# The rest of a path below the tenant's own place, which its keeper adds.
+# The rest of a path; the keeper adds the tenant's own place in front of it.
 _Place = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}(/[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}){0,7}$")]
 _Reference = Annotated[str, Field(pattern=r"^\$\{\{\s*secrets\.[A-Za-z_][A-Za-z0-9_]{0,62}\s*\}\}$")]
 
 
 def _split(text: str) -> str:
-    """The address. ``ValueError`` if its host is in brackets and is none, or if there is no such port."""
+    """Parse an address. ``ValueError`` if a host in brackets is no IPv6 address, or if the port is not valid."""
     parts = urlsplit(text)
     if parts.port == 0:
         raise ValueError("has no port 0")
@@ -245,7 +245,7 @@ _Placed: TypeAlias = tuple[Path, str, Target | Use]
 
 
 class TenantSettings(Struct, frozen=True):
-    """Settings of a tenant as they are in force: the document, its version and its digest."""
+    """Settings of a tenant in force: the document, its version and its digest."""
 
     content: TenantDocument
     version: int = 0
@@ -315,7 +315,7 @@ def _problems(document: Document, content: TenantDocument) -> Iterator[Problem]:
             try:
                 content.secret(match[1]).check(target)
             except InputError:
-                continue  # its `for` is told above
+                continue  # a faulty `for` was reported above
             except SecretError as error:
                 yield document.problem(path, error.message, error.remedy)
 
@@ -345,7 +345,7 @@ def _headers(document: Document, path: Path, headers: Mapping[str, str]) -> Iter
 
 
 def _halves(document: Document, content: TenantDocument) -> Iterator[Problem]:
-    """Find what goes together, and is here by half."""
+    """Find keys that belong together, and of which one is missing."""
     if (now := content.servicenow) is not None:
         oauth = now.client_id is not None and now.client_secret is not None
         if (now.client_id is None) != (now.client_secret is None) or (now.password is None) == (not oauth):

@@ -1,4 +1,4 @@
-"""Tools of agents: the operation as which a call is judged that an agent carries out itself."""
+"""Finds the operation as which a call is judged that an agent carries out itself."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from connectors.operation import AGENT, Operation
 from core.canonical import JsonObject
 from core.errors import InputError
 
-# The operation of a tool without a declaration: its name and its arguments are facts of it.
+# The operation for tools without a declaration: the tool's name and arguments are its input.
 UNDECLARED = "agent.tool.call"
 
 
 def called(catalog: Catalog, tool: str, arguments: JsonObject) -> tuple[Operation, JsonObject]:
-    """The operation that a tool is declared as, and its input; without a declaration it is any tool.
+    """The operation that declares a tool, and its input; an undeclared tool is judged as ``UNDECLARED``.
 
-    ``InputError`` if several declare it: rules about one of them would not hold for what is judged as another.
+    ``InputError`` if several declare it, because rules about one declaration would not hold for the others.
     """
     found = [one for one in catalog.own.values() if one.connector == AGENT and (one.agent_tool or one.name) == tool]
     if len(found) == 1:
@@ -26,7 +26,7 @@ def called(catalog: Catalog, tool: str, arguments: JsonObject) -> tuple[Operatio
 
 
 def performed(catalog: Catalog, name: str) -> Operation:
-    """The operation of this name, which is performed from here. ``InputError`` if an agent has to carry it out."""
+    """The operation with this name, which connectors perform. ``InputError`` if the agent has to carry it out."""
     operation = catalog.get(name)
     if operation.connector == AGENT:
         words = f"{name} is a tool that its agent carries out itself"

@@ -55,7 +55,7 @@ _EMPTY: Mapping[Reducer, Json] = {Reducer.APPEND: [], Reducer.UNION: [], Reducer
 
 
 def _channel(compiler: GraphCompiler, name: str, channel: ChannelDocument) -> Channel:
-    """A channel as the engine knows it. A literal of a wrong type is refused; an expression's, when a run starts."""
+    """Compile a channel. A literal initial value is checked here; that of an expression is checked at a run's start."""
     declared = Channel(name, channel.reduce, channel.keep, _EMPTY.get(channel.reduce), channel.ledger)
     if channel.initial is None:
         return declared
@@ -79,10 +79,10 @@ def load_workflow(
 ) -> Workflow:
     """Parse, validate and compile a workflow. ``DefinitionError`` lists every problem with its place and remedy.
 
-    ``typed``: names below the trigger and below outputs are looked up in their schemas. So is what is checked or
-    published; what an earlier release has published goes on as it is. ``published`` is the digest under which it was
-    published: an earlier release took that of the text with its secrets. ``children`` are the schemas of what other
-    workflows give, by their names as steps have them.
+    ``typed``: member names of the trigger and of outputs are checked against their schemas, as at a check or a
+    publication; a version that an earlier release published is not checked so. ``published`` is the digest of a
+    published version: an earlier release computed it over the text with its secrets. ``children`` are the result
+    schemas of other workflows, by the names that steps use.
     """
     content = validate(document := load_document(text, file), WorkflowDocument)
     compiler, text_digest = GraphCompiler(document, catalog, typed=typed, children=children), sha256_hex(text.encode())
@@ -142,7 +142,7 @@ def _graph(
 
 
 def _bounds(content: WorkflowDocument) -> dict[str, Any]:
-    """The bounds of runs, as the document has them."""
+    """The bounds of runs from the document."""
     return {
         "writes_max": content.caps.max_writes_per_run,
         "sla": content.sla,
@@ -153,7 +153,7 @@ def _bounds(content: WorkflowDocument) -> dict[str, Any]:
 
 
 def _names(compiler: GraphCompiler, content: WorkflowDocument) -> tuple[Template, Template | None, Template | None]:
-    """The expressions for the reference of a run, for the people whom it is about, and for what finds it."""
+    """The expressions for a run's reference, for the people whom it is about, and for the values that find it."""
     want, scope = "string" if "${{" in content.reference else None, StepScope((), RUN_VARIABLES)
     reference = compiler.template(scope, ("reference",), content.reference, want)
     subject = None if content.subject is None else compiler.template(scope, ("subject",), content.subject)
@@ -161,7 +161,7 @@ def _names(compiler: GraphCompiler, content: WorkflowDocument) -> tuple[Template
 
 
 def _search(compiler: GraphCompiler, scope: StepScope, content: WorkflowDocument) -> Template | None:
-    """The expressions by whose values runs are found. None may read what the trigger's schema marks as secret."""
+    """The expressions whose values find runs. None of them may read a secret field of the trigger."""
     if not content.search:
         return None
     found = compiler.value(scope, ("search",), dict(content.search))
@@ -175,12 +175,12 @@ def _search(compiler: GraphCompiler, scope: StepScope, content: WorkflowDocument
 
 
 def _holds_secret(schema: dict[str, Any], members: Sequence[str]) -> bool:
-    """True if what is at these members, around it or below it, is marked as secret."""
+    """True if the value at these members, or a value around or below it, is marked as secret."""
     found = (within(schema, members[:depth]) for depth in range(len(members) + 1))
     around = [one["anyOf"] for one in found if one]
     marked = any(part.get("x-secret") is True for parts in around for part in parts if isinstance(part, dict))
     last = str(around[-1])
-    # What a reference leads to may be marked anywhere.
+    # The target of a reference may have the mark anywhere.
     return marked or "x-secret" in last or ("$ref" in str(around[1:]) and "x-secret" in str(schema))
 
 
@@ -231,7 +231,7 @@ def _thawed(name: str, value: Any, file: str) -> Operation:
 def _servicenow(
     compiler: GraphCompiler, trigger: ServiceNowTrigger | None, reference: Template
 ) -> ServiceNowStart | None:
-    """The trigger. If it looks at the runs of a reference, the event alone must give it: no run exists by then."""
+    """Compile the trigger. With ``overrun``, the reference must follow from the event alone: no run exists by then."""
     if trigger is None:
         return None
     scope = StepScope(("triggers", "servicenow"), {"trigger": "dyn"})
@@ -254,7 +254,7 @@ class ExtensionDocument(DocumentPart):
 
 
 def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
-    """An extension as it was sent; ``InputError`` names the place of the first fault."""
+    """Parse an extension; ``InputError`` names the place of the first fault."""
     try:
         extension = ExtensionDocument.model_validate(source)
     except ValidationError as error:
@@ -270,7 +270,7 @@ def read_extension(source: Mapping[str, Any]) -> ExtensionDocument:
 
 
 def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None:
-    """Refuse an edge into the past: a step that has begun cannot wait for one that is new."""
+    """Refuse an edge into the past: a begun step cannot wait for a new one."""
     begun = {*state.status, *state.open, *state.parked, *state.failures, *state.branches, *state.loops}
     for name in extension.before:
         if name in begun.intersection(node.id for node in graph.root.nodes):
@@ -281,8 +281,8 @@ def check_past(graph: Graph, state: State, extension: ExtensionDocument) -> None
 def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog | None = None) -> Workflow:
     """The workflow with every extension in it. ``InputError`` names what is wrong with the newest.
 
-    Operations are those that were frozen with the version and with each extension; ``catalog`` has what the newest one
-    may name besides.
+    Its operations are those frozen with the version and with each extension; the newest extension may also name
+    operations of ``catalog``.
     """
     operations, file = dict(catalog.operations) if catalog is not None else {}, f"{base.name}@{base.version}"
     for mutation in reversed(mutations):
@@ -313,7 +313,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
 
 
 class _Compiler(GraphCompiler):
-    """A compiler of an extended workflow. All faults are in what was added: the published text has none."""
+    """A compiler of an extended workflow. All faults are in the added steps: the published text has none."""
 
     def __init__(self, document: Document, catalog: Catalog, first: int, published: int) -> None:
         super().__init__(document, catalog)
@@ -331,9 +331,9 @@ class _Compiler(GraphCompiler):
 
 
 def with_added(steps: list[StepDocument], extension: ExtensionDocument, gates: Sequence[str]) -> list[StepDocument]:
-    """The list with the new steps at its end. Without needs of its own, the first one gets those of what waits for it.
+    """The list with the new steps at its end. The first one, without own needs, gets the needs of the step that waits.
 
-    No new step begins before the ``gates`` are behind the run: those who decide there have not seen it.
+    No new step begins before the run has passed the ``gates``, because the people who decide there have not seen it.
     """
     named = {_name(step, number): number for number, step in enumerate(steps)}
     new = list(extension.steps)

@@ -238,9 +238,9 @@ def _watched(message: Message, result: Result, began: float) -> None:
     except ValueError:
         approval = None
     about = (message.tenant_id, message.run_id, message.command_id, message.kind, message.attempts)
-    done = tracing.Told(*about, tracing.kind_of(result), approval, monotonic() - began)
+    done = tracing.Delivered(*about, tracing.kind_of(result), approval, monotonic() - began)
     for watcher in tracing.watchers:
-        watcher.told(done)
+        watcher.delivered(done)
 
 
 def _failed(error: Exception, words: str = "") -> Later:

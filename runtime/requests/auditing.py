@@ -1,4 +1,4 @@
-"""Looks at a tenant's audit stream. The chain of the whole stream is computed again for every look."""
+"""Shows a tenant's audit stream. Every read computes the chain of the whole stream again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from runtime.store import audit, streams, tenants
 from runtime.store.streams import TenantEvent
 
 
-class Wanted(Struct, frozen=True):
-    """A filter of events: all, or those of this type, of this person, from ``since`` on, before ``until``, of this run.
+class EventFilter(Struct, frozen=True):
+    """A filter of events by type, person, time (from ``since`` on, before ``until``) and run; without any, all events.
 
-    A type may end with ``.*``: all types that begin so.
+    A type that ends with ``.*`` stands for all types that begin so.
     """
 
     type: str | None = None
@@ -32,18 +32,18 @@ class Wanted(Struct, frozen=True):
 
 
 class Seen(Struct, frozen=True):
-    """The events that were asked for, the newest first, and the ``head`` of the whole stream, which was verified."""
+    """The events that the filter found, the newest first, and the ``head`` of the whole stream, which was verified."""
 
     events: Sequence[TenantEvent]
     head: ChainHead
 
 
 async def look(
-    connection: Connection, tenant: str, wanted: Wanted, actor: Actor, limit: int, before: int | None = None
+    connection: Connection, tenant: str, wanted: EventFilter, actor: Actor, limit: int, before: int | None = None
 ) -> Seen:
-    """Up to ``limit`` events whose place is below ``before``. The read is an event of the same stream, after them.
+    """Up to ``limit`` events whose place is below ``before``. The read itself is appended to the same stream.
 
-    ``Diverged`` if the stream is not what was written, whatever is asked for. ``InputError`` for a type that no
+    ``Diverged`` if any part of the stream is not what was written. ``InputError`` for a type that no
     tenant's stream has. A crash before the commit leaves no event, and nothing was shown.
     """
     known = {str(kind) for kind in TENANT_EVENTS}
@@ -54,7 +54,7 @@ async def look(
         if moment is not None and moment.tzinfo is None:
             raise InputError("has no time zone.", where=where, remedy="Such as 2026-11-01T00:00:00Z.")
     people = await tenants.directory(connection, tenant)
-    fits = deque[TenantEvent](maxlen=limit)  # the newest that fit: no more are held, however long the stream is
+    fits = deque[TenantEvent](maxlen=limit)  # the newest fitting events: no more are held, however long the stream is
 
     def observe(event: TenantEvent, _: str) -> None:
         if (before is None or event["seq"] < before) and _fits(event, wanted, people):
@@ -65,7 +65,7 @@ async def look(
     return Seen([*reversed(fits)], head)
 
 
-def _fits(event: TenantEvent, wanted: Wanted, people: Directory) -> bool:
+def _fits(event: TenantEvent, wanted: EventFilter, people: Directory) -> bool:
     at = datetime.fromisoformat(event["ts"])
     return (
         wanted.type in (None, event["type"], f"{event['type'].partition('.')[0]}.*")

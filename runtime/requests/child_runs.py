@@ -1,4 +1,4 @@
-"""Hands the end of a child over to the run above: the origins of its result, and what its models used."""
+"""Collects what a child run hands over to the run above: the origins of its result, and the usage of its models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def origins_of(
 ) -> list[Json] | None:
     """The origins of the result of a run that has ended; None if no rule of the parent run reads origins.
 
-    ``traced`` says that the run above wants them, even if it does not wait yet.
+    ``traced`` says that the run above needs them, even if it does not wait yet.
     """
     if not (traced or ending["traced"]):
         return None
@@ -33,9 +33,9 @@ async def origins_of(
 
 
 async def used_within(connection: Connection, ending: asyncpg.Record, step: str) -> JsonObject | None:
-    """Sum up what the models of a run and of all runs within it have used, and the calls that its agents made.
+    """Sum up the usage of the models in a run and in all runs below it, and the calls that its agents made.
 
-    None unless a call of an agent has started it (``step`` is the step above), and it is over.
+    None unless the run is over and was started by a call of an agent (``step`` is the step above that waits for it).
     """
     if "/" not in step or ending["status"] not in RUN.terminal:
         return None
@@ -44,9 +44,9 @@ async def used_within(connection: Connection, ending: asyncpg.Record, step: str)
 
 
 async def check_children(connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow) -> None:
-    """Refuse a copy that the child's workflow has no fitting channel for; ``InputError`` names the step.
+    """Refuse an inherited channel that the child's workflow does not declare alike; ``InputError`` names the step.
 
-    Only a child that is named with its version, and published, is known now. Others are checked when the child starts.
+    Only a published child that is named with its version can be checked now; others are checked when they start.
     """
     for leaf in workflow.graph.leaves.values():
         if not isinstance(leaf, ChildNode) or not leaf.inherit or leaf.version is None:
@@ -63,14 +63,14 @@ async def check_children(connection: Connection, definitions: Definitions, tenan
                 raise InputError(words, where=f"{leaf.id}.inherit", remedy="Declare it there, or inherit another.")
 
 
-async def given_by(
+async def result_schemas(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow
 ) -> dict[str, JsonObject]:
-    """The schemas of what the published workflows give that this one runs, by their names as its steps have them."""
+    """The result schemas of the published workflows that this one runs, by the names that its steps use."""
     found = dict[str, JsonObject]()
     for leaf in workflow.graph.leaves.values():
         if isinstance(leaf, ChildNode):
-            with suppress(NotFoundError, ConsistencyError):  # what cannot run now is checked when it does
+            with suppress(NotFoundError, ConsistencyError):  # a child that cannot run now is checked when it starts
                 stored = await documents.startable_workflow(connection, tenant, leaf.workflow, leaf.version)
                 name = leaf.workflow if leaf.version is None else f"{leaf.workflow}@{leaf.version}"
                 found[name] = definitions.compiled(stored).gives

@@ -1,7 +1,7 @@
-"""Versions of workflows that wait for an admin, because their publisher is only an author (promise 1).
+"""Confirms versions of workflows that wait for an admin, because their publisher is only an author (promise 1).
 
-An author composes workflows and rules over nothing. So what an author publishes does not act by itself: not by a
-trigger, not under a name to which a policy gives rights, and not within a workflow that others have published.
+An author may compose workflows, but may not let them act by themselves. So an author's version waits for an admin if it
+has a trigger, if a policy gives rights to its name, or if a workflow of somebody else would run it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runtime.store import audit, documents, tenants
 
 @dataclass(frozen=True, slots=True)
 class Activated:
-    """A version that runs may start with; ``changed`` is False if they could before."""
+    """A version with which runs may start; ``changed`` is False if they could start with it before."""
 
     name: str
     version: int
@@ -35,7 +35,7 @@ class Activated:
 async def waits_for(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow, actor: Actor
 ) -> str | None:
-    """The reason for which a version of somebody who is only an author waits for an admin; None if there is none."""
+    """The reason why a version of a mere author waits for an admin; None if it does not have to wait."""
     if workflow.triggered:
         return "it has a trigger"
     policies = await definitions.policies(connection, tenant, await documents.in_force(connection, tenant))
@@ -51,7 +51,7 @@ async def waits_for(
 async def activate_workflow(
     connection: Connection, definitions: Definitions, tenant: str, name: str, version: int, actor: Actor
 ) -> Activated:
-    """Let runs start with a version that waits, as the admin who has looked at it; doing so again changes nothing."""
+    """Let runs start with a waiting version, which the actor (an admin) has reviewed; idempotent."""
     await tenants.lock(connection, tenant)
     known = documents.of_number(await documents.known_versions(connection, tenant, name), version)
     changed = await documents.activate_workflow(connection, tenant, name, version)
@@ -65,7 +65,7 @@ async def activate_workflow(
 
 
 async def set_caps(connection: Connection, tenant: str, workflow: Workflow) -> None:
-    """Let the caps of this version hold for its name.
+    """Put the caps of this version in force for the workflow's name.
 
     Call it after the audit's line, which locks the tenant's row: claims lock the two in this order.
     """
@@ -75,7 +75,7 @@ async def set_caps(connection: Connection, tenant: str, workflow: Workflow) -> N
 
 
 async def _may(connection: Connection, tenant: str, policy: Policy, actor: Actor) -> bool:
-    """True if the policy names a group of the author's: then names that it covers are theirs, too."""
+    """True if the policy gives the names in its scope to a group of authors that the actor belongs to."""
     authors = None if policy.applies is None else policy.applies.authors
     people = await tenants.directory(connection, tenant)
     person = people.resolve(principal(Kind.BEARER, actor.id)) if authors is not None else None
@@ -86,9 +86,9 @@ async def _may(connection: Connection, tenant: str, policy: Policy, actor: Actor
 async def _run_by(
     connection: Connection, definitions: Definitions, tenant: str, workflow: Workflow, actor: Actor
 ) -> str | None:
-    """A workflow of somebody else, or one that an admin has activated, that would run this version, at any depth.
+    """Find a workflow of somebody else, or one that an admin has activated, that would run this version at any depth.
 
-    Every version counts with which a run may start or go on: others may run an older one by its number.
+    Every version with which a run may start or go on counts: others may run an older one by its number.
     """
     by = {(one.name, one.version): one for one in await documents.workflow_versions(connection, tenant)}
     runs: dict[str, set[str]] = {}
@@ -97,7 +97,7 @@ async def _run_by(
         try:
             published = definitions.compiled(stored)
         except CountersealError:
-            return stored.name  # nobody knows what it runs
+            return stored.name  # it cannot be read, so nobody knows what it runs
         runs.setdefault(stored.name, set()).update(_runs(published, workflow))
         if by[stored.name, stored.version].published_by != actor.id or published.triggered:
             trusted.append(stored.name)
@@ -105,7 +105,7 @@ async def _run_by(
 
 
 def _runs(published: Workflow, wanted: Workflow) -> set[str]:
-    """The workflows that this one runs; the wanted one only if it would be run in this version."""
+    """The names of the workflows that this one runs; ``wanted`` only if it would be run in exactly this version."""
     leaves = [*children_in(published.graph)]
     places = [(leaf.workflow, leaf.version) for leaf in leaves]
     places += [

@@ -1,7 +1,8 @@
-"""The consequences of a change of the policies in force, worked out before it is made. Nothing is written here.
+"""Works out the consequences of a change of the policies in force before the change is made. Writes nothing.
 
-Rules that come and fall away, steps of published workflows that are let out or denied from then on, open questions that
-are answered otherwise, and a version that goes back. The person who changes a policy is told, and the audit records it.
+They are: rules that are added and removed, steps of published workflows whose verdict changes, open questions that
+would not be asked any more in the same way, and a return to a lower version. The person who changes a policy is shown
+them, and the audit records them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from runtime.engine.life.transition import Transition
 from runtime.store import approvals, documents, pauses
 from runtime.store.views import load
 
-# At most this many of each kind are named, and the rest counted. So many open questions are judged before the change,
-# and no more than these lines of their books are folded: a change that denies must not wait for long books. Keepers
-# judge all of them once it is made.
+# Limits: the most consequences of each kind that are named (the rest is counted), the most open questions that are
+# judged before the change, and the most lines of their books: a change that denies must not wait for long books.
+# Keepers judge all questions after the change.
 NAMED_MAX = 50
 QUESTIONS_MAX = 200
 LINES_MAX = 4_000
@@ -35,9 +36,9 @@ LINES_MAX = 4_000
 class Consequences(Struct, frozen=True):
     """The consequences of a change. The lists are complete; ``to_json`` bounds them.
 
-    ``rules`` are (rule, what becomes of it), ``steps`` are (workflow, step, operation, verdict before, and after),
-    ``questions`` are (approval, run, step, outcome from now on). ``unread`` counts open questions that were not judged.
-    ``rollback`` is the higher version that it goes back from.
+    ``rules`` are (rule, change), ``steps`` are (workflow, step, operation, verdict before, verdict after),
+    ``questions`` are (approval, run, step, new outcome). ``unread`` counts open questions that were not judged.
+    ``rollback`` is the higher version that a lower one replaces.
     """
 
     rules: tuple[tuple[str, str], ...] = ()
@@ -67,10 +68,10 @@ def _named(found: tuple[tuple[str, ...], ...], names: tuple[str, ...]) -> list[J
 
 
 class Change(Struct, frozen=True):
-    """One policy in place of the one of its name, or taken away: the sets before and after, and the digests after it.
+    """A policy that replaces the policy of its name, or a policy that is removed: the sets before and after.
 
-    ``digests`` are in the order of the policies' names, so that the same policies are one set in whatever order they
-    came.
+    ``digests`` are those after the change, in the order of the policies' names: so the same policies always make the
+    same set.
     """
 
     before: PolicySet
@@ -81,10 +82,10 @@ class Change(Struct, frozen=True):
 async def change_of(
     connection: Connection, definitions: Definitions, tenant: str, name: str, policy: Member | None
 ) -> Change:
-    """The change by which this policy comes into force under its name; None takes that name out of force.
+    """The change that puts this policy in force under its name; without a policy, it takes that name out of force.
 
-    A policy in force that is not in the database stays: it denies, and to drop it silently would allow again. The
-    caller holds the tenant's lock.
+    A policy in force that is missing in the database stays in the set: it denies, and dropping it silently would allow
+    again. The caller holds the tenant's lock.
     """
     names = {one.digest: one.name for one in (await documents.past_policies(connection, tenant)).editions}
     digests = await documents.in_force(connection, tenant)
@@ -100,7 +101,7 @@ async def change_of(
 async def foretell(
     connection: Connection, definitions: Definitions, tenant: str, change: Change, rollback: int | None = None
 ) -> Consequences:
-    """The consequences of a change. The caller holds the tenant's lock."""
+    """Work out the consequences of a change. The caller holds the tenant's lock."""
     questions, unread = await _questions(connection, definitions, tenant, change.after)
     steps = await _steps(connection, definitions, tenant, change.before, change.after)
     return Consequences(tuple(changed(change.before, change.after)), tuple(steps), tuple(questions), unread, rollback)
@@ -109,7 +110,7 @@ async def foretell(
 async def _steps(
     connection: Connection, definitions: Definitions, tenant: str, before: PolicySet, after: PolicySet
 ) -> list[tuple[str, str, str, str, str]]:
-    """The steps of the newest version of every workflow whose verdict changes."""
+    """The steps whose verdict changes, in the newest version of every workflow."""
     found = []
     for stored in await documents.newest_workflows(connection, tenant):
         try:
@@ -128,7 +129,7 @@ async def _steps(
 async def _questions(
     connection: Connection, definitions: Definitions, tenant: str, after: PolicySet
 ) -> tuple[list[tuple[str, str, str, str]], int]:
-    """The open questions that would not be asked like this any more, and how many were not looked at."""
+    """The open questions that would not be asked in this way any more, and the number of questions not looked at."""
     looked_at = await pauses.previewed(connection, tenant, QUESTIONS_MAX, LINES_MAX)
     found, unread = [], max(0, await pauses.open_questions(connection, tenant) - len(looked_at))
     for approval_id in looked_at:
@@ -149,7 +150,7 @@ async def _question(
     view = await load(connection, run_id, definitions.graphs, whole=True, tenant=tenant)
     asked, last = view.run.approvals.get(approval_id), view.run.answers.get(approval_id)
     if asked is None or last is None or last.status != ApprovalStatus.REQUESTED:
-        return None  # answered since it was listed: its step may have gone on
+        return None  # it was answered after it was listed: its step may have gone on
     workflow = await definitions.of_run(connection, view.definition)
     people = await definitions.directory(connection, tenant, view.directory_digest)
     transition = Transition(replace(view, directory=people), workflow.graph)

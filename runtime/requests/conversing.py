@@ -18,8 +18,8 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.views import load
 
 
-def said_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, ...]:
-    """The words that were said about a question, in order, with the names that the directory has now."""
+def comments_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, ...]:
+    """The comments on a question, in order, with the names of their authors in today's directory."""
 
     def name(text: str) -> str:
         entry: Entry | None = people.entries.get(text)
@@ -35,7 +35,7 @@ def said_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, ...]:
 async def conversation(
     connection: Connection, definitions: Definitions, stored: StoredApproval, people: Directory
 ) -> tuple[StoredApproval, Sequence[Said]]:
-    """An open question with everybody who has a part in it by now, and what was said about it."""
+    """An open question with all its contributors so far, and the comments on it."""
     approval = stored.approval
     if approval.status is not ApprovalStatus.REQUESTED:
         return stored, ()
@@ -44,4 +44,4 @@ async def conversation(
     if asked is None:
         return stored, ()
     whole = replace(approval, contributors=barred_from(run, asked))
-    return dataclasses.replace(stored, approval=whole), said_of(run, approval.id, people)
+    return dataclasses.replace(stored, approval=whole), comments_of(run, approval.id, people)

@@ -1,6 +1,6 @@
-"""Compares copies of a tenant's log, in the store or where it is published, with the database's log.
+"""Compares copies of a tenant's log, in the store or where the log is published, with the database's log.
 
-A copy is looked at before the database's snapshot is taken: so a signer at work does not make it seem ahead.
+A copy is read before the database's snapshot is taken: so a working signer does not make the copy seem ahead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evidence.log.rings import Ring
 from evidence.log.signer import Grown
 from evidence.log.tiles import Tile
 
-# No tenant's name begins so: no bundle lies below it.
+# No tenant's name begins like this, so no bundle lies below it.
 FOLDER = "_log"
 
 
@@ -45,7 +45,7 @@ class StoredLog(Struct, frozen=True):
 
 
 class Copy(Struct, frozen=True):
-    """A copy as it was when somebody looked at it. ``listed`` are its files; None if nobody can list them."""
+    """A copy as it was when it was read. ``listed`` are its files; None if they cannot be listed."""
 
     source: Source
     checkpoint: Checkpoint | None
@@ -54,7 +54,7 @@ class Copy(Struct, frozen=True):
 
 
 class Known(Struct, frozen=True):
-    """The database's log at one moment: its hashes, and when each of its leaves was told."""
+    """The database's log in one snapshot: its hashes, and the time of each leaf."""
 
     grown: Grown
     times: Sequence[datetime]
@@ -62,7 +62,7 @@ class Known(Struct, frozen=True):
 
 
 async def look(source: Source, ring: Ring, origin: str, listed: Sequence[str] | None = None) -> Copy:
-    """Read the checkpoint of a copy. What is wrong with it is said later, beside everything else."""
+    """Read the checkpoint of a copy. A fault in it is reported later, with all other problems of the copy."""
     try:
         checkpoint, _ = await opened(source, ring, origin)
     except NotFoundError:
@@ -74,7 +74,7 @@ async def look(source: Source, ring: Ring, origin: str, listed: Sequence[str] | 
 
 
 async def problems_of(copy: Copy, origin: str, known: Known, patience: timedelta) -> list[str]:
-    """Each thing in which a copy is not the log that the database has, in words."""
+    """List, in sentences, the differences between a copy and the database's log."""
     found = [] if copy.problem is None else [copy.problem]
     if copy.checkpoint is not None:
         found += [] if (words := inconsistent(copy.checkpoint, origin, known.grown)) is None else [words]
@@ -84,7 +84,7 @@ async def problems_of(copy: Copy, origin: str, known: Known, patience: timedelta
 
 
 def inconsistent(checkpoint: Checkpoint, origin: str, grown: Grown) -> str | None:
-    """The reason why a signed checkpoint is not of this log; None if it is."""
+    """The reason why a signed checkpoint does not belong to this log; None if it does."""
     if checkpoint.origin != origin:
         return f"it is of the log {checkpoint.origin}, not of {origin}"
     if checkpoint.size > grown.size:

@@ -1,7 +1,8 @@
 """Publishes declarations of operations. Each publication is an audit event, in the same transaction.
 
-A declaration has no number of its own: each text that differs from the one in use is the next version of its name. What
-workflows and policies are compiled against is the newest one; runs that have begun keep theirs.
+A declaration states no version: each text that differs from the one in use becomes the next version of its name.
+Workflows and policies are compiled against the newest version; runs that have begun keep the version that they began
+with.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.difference import difference, lines_of
 from runtime.store import operations, tenants
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 from runtime.store.operations import StoredOperation
 
 Made = TypeVar("Made")
@@ -33,9 +34,9 @@ NAMED_MAX = 10  # how many numbers an error lists
 
 
 class Declared(Struct, frozen=True):
-    """A published declaration; ``changed`` is False if exactly this one is in use.
+    """A published declaration; ``changed`` is False if exactly this one was in use already.
 
-    ``reason`` says why a start has not published it; "" if it has, or if somebody published it by hand.
+    ``reason`` says why the start of a process did not publish it; "" if it did, or if somebody published it by hand.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Declared(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """The difference of two declarations of one name; ``before`` is None if the first is not published yet."""
+    """The difference of two declarations of one name; ``before`` is None if none was published before."""
 
     name: str
     before: int | None
@@ -57,16 +58,17 @@ class Change(Struct, frozen=True):
 async def settled(
     connection: Connection, definitions: Definitions, tenant: str, text: str, compiled: Callable[[Catalog], Made]
 ) -> tuple[Catalog, Made]:
-    """Lock the tenant. Returns the declarations that are published then, and what is compiled against them.
+    """Lock the tenant; return the declarations published at that moment, and what ``compiled`` made with them.
 
-    It is compiled before the lock, which others wait for, and once more if other declarations were published meanwhile.
+    It is compiled before the lock, so that nobody waits for it, and again if other declarations were published
+    meanwhile.
     """
     before = await definitions.published(connection, tenant)
-    made = await aside(COMPILING, partial(compiled, before), connection)
+    made = await offload(COMPILING, partial(compiled, before), connection)
     await tenants.lock(connection, tenant)
     now = await definitions.published(connection, tenant)
     if now.digests != before.digests:
-        made = await aside(COMPILING, partial(compiled, now), connection)
+        made = await offload(COMPILING, partial(compiled, now), connection)
     return now, made
 
 
@@ -81,8 +83,8 @@ async def publish_operations(
 ) -> list[Declared]:
     """Publish all declarations of these documents, or none. ``DefinitionError`` lists every fault.
 
-    With ``forward``, as at the start of a process, one that was published before is left as it is: somebody may have
-    published another since, and the folder may be an old one.
+    With ``forward``, as at the start of a process, a text that was published before is not published again: somebody
+    may have published a newer one since, and the process's folder may be old.
     """
     await tenants.lock(connection, tenant)
     now = await definitions.published(connection, tenant)
@@ -121,9 +123,9 @@ async def _publish(
 async def find(
     connection: Connection, definitions: Definitions, tenant: str, name: str, version: int | None = None
 ) -> StoredOperation | Operation:
-    """A published declaration, without a ``version`` the one in use; a packaged one as the release has it.
+    """A published declaration: this ``version``, or the one in use; a packaged declaration as the release has it.
 
-    ``NotFoundError`` names what there is.
+    ``NotFoundError`` lists the existing versions or names.
     """
     known = await operations.listed(connection, tenant, name)
     if not known and version is None and name in definitions.catalog.packaged:
@@ -148,7 +150,7 @@ def declaration_of(found: StoredOperation | Operation) -> JsonObject:
 async def changes(
     connection: Connection, definitions: Definitions, tenant: str, sources: Sequence[Source]
 ) -> list[Change]:
-    """The changes that publishing these documents would make, name by name."""
+    """The changes that publishing these documents would make, by name."""
     now = await definitions.published(connection, tenant)
     used = {one.name: one for one in await operations.newest(connection, tenant)}
     found = load_catalog(sources, now.operations)
@@ -166,12 +168,12 @@ def compared(before: StoredOperation, after: StoredOperation) -> Change:
     return Change(after.name, before.version, after.version, lines)
 
 
-# The keys of a declaration whose members are keys, too.
+# The keys of a declaration whose values are objects with keys of their own.
 _PARTS = ("idempotency", "timeouts", "retry", "diff", "reverse", "on_timeout")
 
 
 def _written(declared: Any) -> JsonObject:
-    """A declaration as somebody would write it: without the keys that say nothing."""
+    """A declaration as people write it: without empty keys."""
     said = {name: value for name, value in declared.items() if value not in (None, "")}
     for name in said.keys() & {*_PARTS}:
         said[name] = {key: value for key, value in said[name].items() if value is not None}
@@ -179,7 +181,7 @@ def _written(declared: Any) -> JsonObject:
 
 
 def document(declarations: Sequence[Json]) -> str:
-    """Declarations as a YAML document that can be published."""
+    """Render declarations as a YAML document that can be published."""
     text = StringIO()
     writer: Any = YAML(typ="safe", pure=True)
     writer.default_flow_style, writer.width, writer.sort_base_mapping_type_on_output = False, 120, False

@@ -1,4 +1,4 @@
-"""Delegations: a person says who decides for them meanwhile. The directory is published with just that changed."""
+"""Delegations: a person names somebody who decides for them for some days. Only that changes in the directory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WIDTH = 4096
 async def delegate(
     connection: Connection, tenant: str, person: str, days: tuple[str, str, str] | None, actor: Actor
 ) -> Published:
-    """Let somebody else decide for a person: ``days`` are their id, the first and the last day; None for nobody.
+    """Let somebody else decide for a person: ``days`` is (their id, first day, last day), or None to end a delegation.
 
-    The caller has established that the actor is this person, or an admin. The text of the directory keeps all else.
-    ``DefinitionError`` says why it cannot be: nobody decides for somebody who is away, or for themselves. A crash
-    before the commit leaves the directory as it was.
+    The caller has established that the actor is this person, or an admin. The rest of the directory's text stays.
+    ``DefinitionError`` if the delegate is away too, or is the person themselves. A crash before the commit leaves the
+    directory as it was.
     """
     for text in days or ():
         check_text(text, "delegate")
@@ -41,7 +41,7 @@ async def delegate(
 
 
 def _changed(text: str, person: str, days: tuple[str, str, str] | None) -> str:
-    """The text with this one record changed."""
+    """The directory's text with this one person's delegation changed."""
     yaml = YAML()
     yaml.preserve_quotes, yaml.width = True, _WIDTH
     document: Any = yaml.load(text)

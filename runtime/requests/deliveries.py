@@ -1,4 +1,4 @@
-"""Signed deliveries of other systems that start runs: kept in the inbox first, then mapped and matched (promise 4)."""
+"""Starts runs from other systems' signed deliveries, which are kept in the inbox before they are used (promise 4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WEBHOOK = "webhook"
 
 
 class Delivery(Struct, frozen=True):
-    """A delivery whose signature fits. ``id`` is what its signature covers: the same id is the same delivery."""
+    """A delivery with a valid signature, which covers its ``id``: two deliveries with one id are the same delivery."""
 
     id: str
     type: str
@@ -31,18 +31,18 @@ class Delivery(Struct, frozen=True):
 
     @property
     def variables(self) -> dict[str, Json]:
-        """The values that expressions of a trigger see."""
+        """The values that a trigger's expressions see."""
         return {"event": {"id": self.id, "type": self.type, "body": self.body}}
 
 
 async def start_from_delivery(
     connection: Connection, definitions: Definitions, tenant: str, workspace: str, endpoint: str, delivery: Delivery
 ) -> tuple[list[Started], list[Unstarted]]:
-    """Start all workflows that listen to this endpoint, in the caller's transaction; return their runs, old ones too.
+    """Start all workflows that listen to this endpoint, in the caller's transaction; return new and earlier runs.
 
-    The inbox row is written first, under the delivery's id: a delivery again finds it, and each workflow has decided
-    about it already. A crash before the commit leaves nothing, and the sender repeats. A workflow that cannot be
-    started fails alone.
+    The inbox row is written first, under the delivery's id: a repeated delivery finds it, and each workflow's decision
+    about it. A crash before the commit leaves nothing, and the sender repeats. A workflow that cannot be started fails
+    alone.
     """
     source = f"{WEBHOOK}:{endpoint}"
     await inbox.record(connection, tenant, source, delivery.id, delivery.body)
@@ -51,7 +51,7 @@ async def start_from_delivery(
         try:
             workflow = definitions.compiled(stored)
             listens = workflow.webhook
-            if listens is None or listens.endpoint != endpoint or not _wanted(listens, workflow, delivery):
+            if listens is None or listens.endpoint != endpoint or not _matches(listens, workflow, delivery):
                 continue
             request = _request(listens, workflow, delivery, tenant, workspace)
             async with savepoint(connection):
@@ -74,28 +74,28 @@ async def start_from_delivery(
     return started, unstarted
 
 
-def _wanted(listens: WebhookStart, workflow: Workflow, delivery: Delivery) -> bool:
-    return listens.when is None or _made(listens.when, "when", workflow.name, delivery) is True
+def _matches(listens: WebhookStart, workflow: Workflow, delivery: Delivery) -> bool:
+    return listens.when is None or _rendered(listens.when, "when", workflow.name, delivery) is True
 
 
 def _request(
     listens: WebhookStart, workflow: Workflow, delivery: Delivery, tenant: str, workspace: str
 ) -> StartRequest:
-    """The order that a delivery makes: its trigger is what the workflow's ``map`` makes of it."""
+    """The order to start a run from a delivery; its trigger is computed by the workflow's ``map``."""
     trigger: Json = delivery.body
     if listens.map is not None:
-        trigger = _made(listens.map, "map", workflow.name, delivery)
+        trigger = _rendered(listens.map, "map", workflow.name, delivery)
     assert isinstance(trigger, dict), "a map of the document, or the object that was sent"
     named = f"webhook:{listens.endpoint}"
     if listens.requested_by is not None:
-        by = _made(listens.requested_by, "requested_by", workflow.name, delivery)
+        by = _rendered(listens.requested_by, "requested_by", workflow.name, delivery)
         named = clean(by, PRINCIPAL_CHARACTERS_MAX).strip() if isinstance(by, str) else ""
         if not named:
             words = f"the requester of workflow {workflow.name} is no text"
             raise InputError(words, where="triggers.webhook.requested_by", remedy="Send whoever caused the event.")
     dedupe: Json = delivery.id
     if listens.dedupe is not None:
-        dedupe = _made(listens.dedupe, "dedupe", workflow.name, delivery)
+        dedupe = _rendered(listens.dedupe, "dedupe", workflow.name, delivery)
     return StartRequest(
         tenant_id=tenant,
         workspace_id=workspace,
@@ -107,8 +107,8 @@ def _request(
     )
 
 
-def _made(template: Template, key: str, workflow: str, delivery: Delivery) -> Json:
-    """A value of the trigger. ``InputError`` names the field of ``map`` that cannot be made, and what it lacks."""
+def _rendered(template: Template, key: str, workflow: str, delivery: Delivery) -> Json:
+    """Render a template of the trigger. ``InputError`` names the field of ``map`` that fails, and what it lacks."""
     try:
         return template.render(delivery.variables)
     except ExpressionError as error:

@@ -1,9 +1,9 @@
-"""Denials of one operation until a time: a policy of one rule each, in force at once (promise 11).
+"""Denies single operations until a time: each denial is a policy of one rule, which is in force at once (promise 11).
 
-A denial only makes the tenant's policies stricter, so it takes one operator and no second person. It ends by its time,
-because its rule reads `now`, or when it is lifted. It is a policy like all others: open questions are judged again,
-each decision names it, and evidence holds its text. Its name tells the operation, so the judge of evidence knows where
-it belongs.
+A denial only makes the tenant's policies stricter, so one operator may make it without a second person. It ends at its
+time, because its rule reads `now`, or when it is lifted. It is a policy like all others: open questions are judged
+again, each decision names it, and evidence holds its text. Its name holds the operation, so that the judge of evidence
+knows what it is about.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DENIALS_MAX = 200
 
 
 class Denial(Struct, frozen=True):
-    """A denial in force, or one whose time is ``over``: then it denies nothing any more, and can be lifted."""
+    """A denial. If its time is ``over``, it denies nothing any more, but stays until it is lifted."""
 
     operation: str
     until: str
@@ -47,10 +47,10 @@ async def deny(
     reason: str,
     actor: Actor,
 ) -> Denial:
-    """Deny an operation until a time, in place of an earlier denial of it. ``InputError`` names what is wrong.
+    """Deny an operation until a time; an earlier denial of it is replaced. ``InputError`` names what is wrong.
 
-    When it has returned, no intent of the operation that was decided before goes out. One transaction: after a crash
-    before its commit the operation is not denied, and the same call again denies it.
+    Once it has returned, no intent of the operation goes out that was decided before. It is one transaction: after a
+    crash before its commit the operation is not denied, and the caller repeats the call.
     """
     check_text(reason, "reason")
     if not reason.strip():
@@ -80,7 +80,7 @@ async def deny(
 
 
 async def lift(connection: Connection, definitions: Definitions, tenant: str, operation: str, actor: Actor) -> Denial:
-    """Lift a denial; ``changed`` is false if there is none in force. ``NotFoundError`` if there never was one."""
+    """Lift a denial; ``changed`` is False if none is in force. ``NotFoundError`` if there never was one."""
     await tenants.lock(connection, tenant)
     past, name = await documents.past_policies(connection, tenant), DENIALS + operation
     used = past.used(name)
@@ -98,7 +98,7 @@ async def lift(connection: Connection, definitions: Definitions, tenant: str, op
 
 
 async def listed(connection: Connection, tenant: str) -> list[Denial]:
-    """Every denial that was not lifted, by operation."""
+    """Every denial that was not lifted, sorted by operation."""
     now = (await tenants.directory_now(connection, tenant))[0]
     past = await documents.past_policies(connection, tenant)
     used = [one for one in past.in_use if one.name.startswith(DENIALS)]
@@ -113,7 +113,7 @@ async def _read(connection: Connection, tenant: str, operation: str, version: in
 
 
 def _text(name: str, version: int, operation: str, until: datetime, reason: str) -> str:
-    """The policy as JSON, which is YAML, too."""
+    """The text of the policy: JSON, which is also YAML."""
     rule = {"id": "denied", "match": {"operation": operation}, "when": f"now < timestamp('{until.isoformat()}')"}
     rule |= {"outcome": "deny", "because": reason}
     return json.dumps({"policy": name, "version": version, "rules": [rule]}, indent=1) + "\n"

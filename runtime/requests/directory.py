@@ -1,6 +1,7 @@
-"""People and their groups as they are now: our own directory, and Slack's user groups if they are used.
+"""The people and groups of today: from our own directory, and from Slack's user groups if they are used.
 
-All who act, or are named in a question, are resolved to persons here, who are compared by their ids alone (promise 12).
+Everybody who acts, or whom a question names, is resolved to a person here; persons are compared by id only (promise
+12).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ NO_GROUPS = Membership(frozenset(), frozenset())
 def as_people(approval: Approval, people: Directory) -> Approval:
     """The approval, with its contributors found in today's directory.
 
-    A contributor's name stands for everybody whom it may mean. The votes are those that still count.
+    A contributor's name stands for every person whom it may mean. Only votes that still count are kept.
     """
     votes = counted_again(approval.votes, people)
     return replace(approval, contributors=resolved(approval.contributors, people), votes=votes)
 
 
 def voter_of(named: str, entry: Entry | None, slack: Membership, approval: Approval, people: Directory) -> Voter:
-    """Make the voter, ``named`` so by a face; an entry of None is unknown to the directory."""
+    """Build the voter whom a face has ``named``; ``entry`` is None if the directory does not know them."""
     if entry is None:
         return Voter(named, named, frozenset(), standing=Standing.UNKNOWN)
     own = frozenset(key for key in eligible_keys(approval) if holds(entry, key, people))
@@ -45,7 +46,7 @@ def voter_of(named: str, entry: Entry | None, slack: Membership, approval: Appro
 
 
 def _principals(entry: Entry, approval: Approval, people: Directory) -> Iterator[Principal]:
-    """Those who have delegated to this person, with the groups that this carries. Nobody passes it on."""
+    """Yield those who have delegated to this person, with the delegated groups. A delegation is not passed on."""
     keys = [key for key in eligible_keys(approval) if may_be_delegated(key)]
     for one in people.entries.values():
         if one.delegate is None or one.delegate.to != entry.id or one.standing is not Standing.PERSON or one == entry:
@@ -70,23 +71,23 @@ class DatabaseDirectory(Struct, frozen=True):
     slack_groups: SlackGroups | None
 
     async def now(self) -> Directory:
-        """The people as they were published last."""
+        """The directory that was published last."""
         async with self.database.transaction(self.tenant) as connection:
             digest = await tenants.directory_digest(connection, self.tenant)
             return await self.definitions.directory(connection, self.tenant, digest)
 
     async def person_of_slack_user(self, team: str, user: str) -> Person | None:
-        """The person whose directory entry names this Slack account; None if there is none.
+        """The person whose entry names this Slack account; None if there is none.
 
-        An entry names ``team/user``, or a user alone, who is then of the pinned team, which is the ``team`` given here.
-        If two entries name the same account in the two ways, it belongs to nobody.
+        An entry names ``team/user``, or a user alone, who then belongs to the pinned team (the argument ``team``). If
+        two entries name the same account in the two ways, it belongs to nobody.
         """
         accounts = (principal(Kind.SLACK, f"{team}/{user}"), principal(Kind.SLACK, user))
         entry = (await self.now()).entry(*accounts)
         return Person(entry.id, entry.name) if entry is not None else None
 
     async def membership(self, person_id: str, wanted: Collection[GroupQuorum]) -> Membership:
-        """Resolve the wanted groups of both sources now, with those of people for whom this one decides meanwhile.
+        """Resolve the wanted groups of both sources now, including those of people for whom this person decides.
 
         Without a Slack account, Slack's groups hold nobody.
         """
@@ -104,7 +105,7 @@ class DatabaseDirectory(Struct, frozen=True):
         return Membership(groups | found.groups, found.unresolvable)
 
     async def slack_membership(self, entry: Entry | None, wanted: Collection[GroupQuorum]) -> Membership:
-        """Resolve Slack groups now; what cannot be looked up is unresolvable and allows nobody."""
+        """Resolve Slack groups now. A group that cannot be looked up is unresolvable, and has no members."""
         accounts = entry.accounts(Kind.SLACK) if entry is not None else ()
         if not accounts or not wanted:
             return NO_GROUPS
@@ -124,10 +125,10 @@ def approvers(people: Directory) -> set[str]:
 
 
 def identities(people: Directory, members: set[str]) -> frozenset[tuple[object, ...]]:
-    """Everything by which somebody acts as one of these persons, and counts as one of the group.
+    """Everything that lets somebody act as one of these persons, and so as a member of their group.
 
-    These are the entries of the persons and of the service accounts that they own, with what each claims; and for every
-    name that is claimed, whose it is: a name that another entry claims too belongs to nobody.
+    The set holds the entries of the persons and of the service accounts that they own, and every principal that only
+    one of these entries claims, with its owner.
     """
     theirs = {entry.id for entry in people.entries.values() if entry.person in members}
     entries = {
@@ -140,15 +141,15 @@ def identities(people: Directory, members: set[str]) -> frozenset[tuple[object, 
 
 
 def same_approvers(before: Directory, after: Directory) -> bool:
-    """True if the same persons may change the policy, and nothing speaks for any of them that did not before."""
+    """True if the same persons may change the policy, and no new account or name can act for any of them."""
     members = approvers(before) | approvers(after)
     return approvers(before) == approvers(after) and identities(before, members) == identities(after, members)
 
 
 async def member(connection: Connection, tenant: str, actor: Actor) -> str | None:
-    """The person of ``POLICY_APPROVERS`` who acts; None if the directory has no such group, so that one person may.
+    """The id of the acting member of ``POLICY_APPROVERS``; None without such a group: then one person is enough.
 
-    ``AuthorizationError`` for somebody who is not of the group: it rolls the caller's transaction back.
+    ``AuthorizationError`` if the actor is not in the group; it rolls the caller's transaction back.
     """
     people = await tenants.directory(connection, tenant)
     members = approvers(people)
@@ -167,10 +168,10 @@ async def member(connection: Connection, tenant: str, actor: Actor) -> str | Non
 async def first_of_two(
     connection: Connection, tenant: str, events: tuple[EventType, ...], data: JsonObject, actor: Actor
 ) -> str | None:
-    """The person of ``POLICY_APPROVERS`` who proposed this before; "" if nobody has to. None if this is the first.
+    """The member of ``POLICY_APPROVERS`` who proposed this before; None if nobody did, "" if no proposal is needed.
 
-    ``events`` are the one that proposes, and those that put an end to proposals of its kind. A proposal is an audit
-    event, and is good until something else of its kind is put in force. Errors as ``member``.
+    ``events`` are the type of the proposing event, and the types that end proposals of its kind. A proposal is an audit
+    event, and is valid until something else of its kind is put in force. Errors as for ``member``.
     """
     person = await member(connection, tenant, actor)
     if person is None:

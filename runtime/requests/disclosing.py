@@ -1,4 +1,4 @@
-"""Discloses values of a run beside its bundle: lines that open what the run's lines commit to."""
+"""Discloses values of a run in a file besides its bundle: each line opens commitments of the run's lines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from runtime.engine.book.recorded import RecordedEvent, listed_values, parts
 from runtime.store import audit, books
 from runtime.store.books import Book
 
-# A text of a secret that is shorter may well be a word that stands elsewhere, too.
+# A shorter secret text may well occur elsewhere as an ordinary word.
 _TELLING = 4
 
 
 class Disclosed(Struct, frozen=True):
-    """A file of disclosures: its lines, the number of values that it opens, and of those that are secret."""
+    """A file of disclosures: its lines, the number of opened values, and the number of withheld secret values."""
 
     lines: bytes
     opened: int
@@ -37,7 +37,7 @@ class Disclosed(Struct, frozen=True):
 async def disclose(
     connection: Connection, tenant: str, definitions: Definitions, actor: Actor, run_id: UUID, wanted: Sequence[str]
 ) -> Disclosed:
-    """Open values of a run. Each of ``wanted`` is the type or the number of an event, a slash, and the path of a value.
+    """Open values of a run. An item of ``wanted`` is ``EVENT/PATH``: an event's type or number, and a value's path.
 
     Secret values are withheld. The disclosure is an event of the tenant: a crash before the commit leaves none, and
     nothing was handed out. ``ConsistencyError`` if the values were erased, ``InputError`` for what names no value.
@@ -62,15 +62,15 @@ async def disclose(
     return Disclosed(made.lines, made.opened, made.withheld)
 
 
-class _Made(Struct):
+class _Collected(Struct):
     found: list[bool]
     lines: bytes = b""
     opened: int = 0
     withheld: int = 0
 
 
-def _opened(book: Book, wanted: Sequence[tuple[str, ...]], secrets: Secrets) -> _Made:
-    key, made = book.row["run_key"], _Made([False] * len(wanted))
+def _opened(book: Book, wanted: Sequence[tuple[str, ...]], secrets: Secrets) -> _Collected:
+    key, made = book.row["run_key"], _Collected([False] * len(wanted))
     lines = (line for append in book.appends for line in append.lines)
     for recorded, line in zip(book.events, lines, strict=True):
         listed = listed_values(recorded, line, key) or ()
@@ -95,12 +95,12 @@ def _opened(book: Book, wanted: Sequence[tuple[str, ...]], secrets: Secrets) -> 
 
 
 def _names(recorded: RecordedEvent, path: str, what: str, rest: str) -> bool:
-    """True if the words mean this value of this event, or what it is in."""
+    """True if a wanted item (``what``/``rest``) names this value of this event, or an object that contains it."""
     return what in (str(recorded.event.TYPE), str(recorded.seq)) and f"{path}/".startswith(f"/{rest}/" if rest else "/")
 
 
 def value_at(values: Mapping[str, Json], path: str) -> Json:
-    """The value of an event at a path without the event."""
+    """The value at a path within the values of an event."""
     name, *member = path[1:].split("/")
     value = values[name]
     if not member:
@@ -110,7 +110,7 @@ def value_at(values: Mapping[str, Json], path: str) -> Json:
 
 
 class Secrets:
-    """The names under which declarations keep secrets, and the texts that stand under them anywhere in a book."""
+    """The property names that declarations mark as secret, and the texts under these names anywhere in a book."""
 
     def __init__(self, book: Book, operations: Iterable[Any]) -> None:
         self._names: set[str] = set()
@@ -124,7 +124,7 @@ class Secrets:
         }  # fmt: skip
 
     def hold(self, path: str, value: Json) -> bool:
-        """True if a value is secret, or holds a secret anywhere."""
+        """True if a value is secret, or contains a secret at any depth."""
         within = {part for place in path.split("/") for part in (place, place.rpartition(".")[2])}
         if within & self._names or any(name in self._names for name in _keys(value)):
             return True
@@ -132,7 +132,7 @@ class Secrets:
 
 
 def _secret_in(root: JsonObject, schema: Json, seen: set[int]) -> Iterator[str]:
-    """Yield the names of properties that are secret, at any depth."""
+    """Yield the names of secret properties of a schema, at any depth."""
     here = resolved(root, schema)
     if id(here) in seen or not here:
         return
@@ -147,7 +147,7 @@ def _secret_in(root: JsonObject, schema: Json, seen: set[int]) -> Iterator[str]:
 
 
 def _under(value: Json, names: set[str], *, inside: bool) -> Iterator[str]:
-    """Yield the texts below members with these names."""
+    """Yield the texts at and below members with these names."""
     if isinstance(value, dict):
         for name, each in value.items():
             yield from _under(each, names, inside=inside or bool({name, name.rpartition(".")[2]} & names))

@@ -1,7 +1,7 @@
-"""Editing what would be done: one verb for every face. Policy judges it anew, and people are asked anew.
+"""Edits a proposed action: one request for every face. Policy judges the action anew, and people are asked anew.
 
-The question is void with the edit, so no vote on it counts any more, and no late click on its card. The editor has
-shaped what is asked then, so they do not decide it (promises 3 and 12). It stays the same operation on the same record.
+The edit makes the old question void: votes on it and late clicks on its card do not count any more. The editor has
+shaped the new action, so they do not decide on it (promises 3 and 12). Operation and record stay the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _DONE = "Edited. The question is void, and what you have written is judged anew.
 
 
 class EditRequest(Struct, frozen=True):
-    """The values that a person has edited, as a face received them. ``nonce`` and ``digest`` must match if given."""
+    """A person's edited values, as a face received them. ``nonce`` and ``digest`` must match if they are given."""
 
     tenant_id: str
     approval_id: UUID
@@ -73,7 +73,7 @@ class EditAnswer:
 
 
 class _Question(Struct, frozen=True):
-    """A question that is to be edited, with all by which that is judged. ``form`` is None if ``refused`` says why."""
+    """A question to be edited, with all that decides if it may be. ``form`` is None if ``refused`` is the reason."""
 
     stored: StoredApproval
     view: RunView
@@ -86,14 +86,14 @@ class _Question(Struct, frozen=True):
 
 
 class Editing(Struct, frozen=True):
-    """Edits of what would be done, of any tenant, under the faces' role."""
+    """Edits proposed actions of any tenant, under the faces' role."""
 
     database: Database
     definitions: Definitions
     directory: DatabaseDirectory | None = None
 
     async def form(self, tenant: str, approval_id: UUID, person: str) -> JsonObject | NotCounted:
-        """The form with the values as they are, for a person who may edit them; or why they may not."""
+        """The form with the present values for a person who may edit them; otherwise the reason why they may not."""
         slack = await slack_of(self.database, self.definitions, self.directory, tenant, approval_id, person)
         request = EditRequest(tenant, approval_id, person, {}, VoteChannel.HTTP)
         async with self.database.transaction(tenant) as connection:
@@ -177,7 +177,7 @@ def _form(operation: Operation, kept: dict[str, Any]) -> JsonObject | None:
 
 
 def _unbuilt(operation: Operation, kept: dict[str, Any], changed: JsonObject) -> tuple[FormProblem, ...]:
-    """The reason why these values make no action of the same record; nothing if they do."""
+    """The problems if these values give no action, or one on another record; empty if all is well."""
     before = None if kept.get("before") is None else Before.of_kept(kept["before"])
     given = {name: value for name, value in kept["input"].items() if name not in operation.params}
     try:
@@ -189,7 +189,7 @@ def _unbuilt(operation: Operation, kept: dict[str, Any], changed: JsonObject) ->
 
 
 async def _refuse(connection: Connection, asked: EditRequest, found: _Question, refused: NotCounted) -> EditAnswer:
-    """Record who tried to edit, and answer. A crash before the commit leaves a person without an answer."""
+    """Record the refused edit, and answer. After a crash before the commit the person gets no answer."""
     approval = found.stored.approval
     facts: JsonObject = {"approval": str(approval.id), "run": str(approval.run_id), "code": str(refused.code)}
     facts |= {"channel": str(asked.channel), "said": "edits"}

@@ -1,4 +1,4 @@
-"""Exports the audit, runs and the tenant's own stream, in the order of the tenant's log, from a cursor on."""
+"""Exports the audit (of runs and of the tenant's own stream) in the order of the tenant's log, from a cursor on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAVES_MAX = 1000
 
 
 class Exported(Struct, frozen=True):
-    """Events in the order of the log, and the place of the leaf that comes ``next``."""
+    """Events in the order of the log; ``next`` is the place of the leaf with which the next export begins."""
 
     events: Sequence[JsonObject]
     next: int
@@ -31,11 +31,11 @@ class Exported(Struct, frozen=True):
 async def export(
     connection: Connection, tenant: str, actor: Actor, product: str, first: int, leaves_max: int = LEAVES_MAX
 ) -> Exported:
-    """Tell what up to ``leaves_max`` leaves from ``first`` on have added. The export is an event of the tenant.
+    """Export the events that up to ``leaves_max`` leaves from ``first`` on have added. The export is audited.
 
-    ``Diverged`` if a stream is not what was written, ``NotFoundError`` if a run that was logged is gone: nothing is
-    handed out. A crash before the commit leaves no event. Whoever keeps the cursor moves it when the events are
-    stored: after a crash before that they come once more, each with the same ``metadata.uid``.
+    ``Diverged`` if a stream is not what was written, ``NotFoundError`` if a logged run is missing: then nothing is
+    handed out. A crash before the commit leaves no event. The caller moves its cursor once the events are stored: after
+    a crash before that they are exported again, each with the same ``metadata.uid``.
     """
     told, following, page = list[JsonObject](), first, list[Leaf]()
     async for place, leaf in logs.leaves(connection, tenant, first):
@@ -73,5 +73,5 @@ def _line(event: Mapping[str, Any]) -> JsonObject:
 
 
 def _is_own(event: Mapping[str, Any]) -> bool:
-    """True for the event of an earlier export: an export that tells nothing else is not told, or it would go on."""
+    """True for the event of an earlier export. An export of only such events is not audited: it would never end."""
     return event["message"] == EventType.EVIDENCE_EXPORTED and f'"what":"{WHAT}"' in event["raw_data"]

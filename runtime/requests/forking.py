@@ -1,4 +1,4 @@
-"""Forking runs: a new run begins from an earlier point of one that is over, by order of an operator."""
+"""Forks runs: by order of an operator, a new run begins from an earlier point of an ended run."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from runtime.requests.starting import FORK, OF_RUNS, StartRequest
 from runtime.requests.views import folded
 from runtime.store import books, documents, runs
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.views import load
 
-# A fork looks into so many runs below the other one for doubts.
+# The most runs below the origin in which a fork looks for doubts.
 BELOW_MAX = 100
 _WAIT = "Cancel it, or wait until it is over."
 
 
 class Order(Struct, frozen=True):
-    """An order to fork a run ``at`` a line of its book, or before a step. ``again`` lets it do again what was done."""
+    """An order to fork a run ``at`` a line of its book, or before a step. ``again`` lets it repeat done effects."""
 
     run_id: UUID
     at: str
@@ -40,7 +40,7 @@ class Order(Struct, frozen=True):
 
 
 class Forked(Struct, frozen=True):
-    """The new run, and what it takes over from which line."""
+    """The new run, the line from which it begins, and what it takes over."""
 
     run_id: UUID
     origin: UUID
@@ -48,15 +48,15 @@ class Forked(Struct, frozen=True):
 
 
 async def preview(connection: Connection, definitions: Definitions, tenant: str, order: Order) -> Preview:
-    """Tell what would be taken over, and done again. Nothing is written. ``ConsistencyError`` says why it cannot be."""
+    """Show what a fork would take over and repeat; write nothing. ``ConsistencyError`` says why it is impossible."""
     return (await _read(connection, definitions, tenant, order))[1].preview()
 
 
 async def fork_run(connection: Connection, definitions: Definitions, tenant: str, order: Order, actor: Actor) -> Forked:
     """Begin a new run from a point of another one, inside the caller's transaction.
 
-    A crash before the commit leaves nothing; after it the new run stands in line. Its reference names the origin, so
-    that a run has one fork at most, and is not retried once it has one.
+    A crash before the commit leaves nothing; after it the new run is in the queue. Its reference names the origin, so a
+    run has one fork at most, and is not retried once it has one.
     """
     check_text(order.reason, "reason")
     if not order.reason.strip():
@@ -91,7 +91,7 @@ async def fork_run(connection: Connection, definitions: Definitions, tenant: str
 
 
 async def refuse_forked(connection: Connection, tenant: str, workflow: str, trigger_type: str, run_id: UUID) -> None:
-    """Raise ``ConsistencyError`` if another run goes on from a point of this one."""
+    """Raise ``ConsistencyError`` if this run has a fork."""
     found = await runs.run_of_trigger(connection, tenant, workflow, trigger_type, f"{FORK}{run_id}")
     if found is not None:
         raise _forked(found["run_id"])
@@ -102,7 +102,7 @@ def _forked(fork: UUID) -> ConsistencyError:
 
 
 async def _read(connection: Connection, definitions: Definitions, tenant: str, order: Order) -> tuple[Book, Fork]:
-    """The book of the origin, and the fork that can be made of it."""
+    """The book of the origin, and the fork that the order makes of it."""
     book = await books.read(connection, tenant, order.run_id)
     row = book.row
     refuse_altering(row["workflow"])
@@ -115,19 +115,19 @@ async def _read(connection: Connection, definitions: Definitions, tenant: str, o
     named = (row["workflow"], row["workflow_version"], row["workflow_digest"], 0, row["run_key"])
     workflow = await definitions.of_run(connection, Definition(order.run_id, tenant, *named))
 
-    def made() -> Fork:
+    def build() -> Fork:
         run = unopened(book.run_id, row["run_key"], workflow.graph)
         point = point_of(order.at, run, book.events, workflow.graph)
         lines = [line for append in book.appends for line in append.lines]
         return fork_of(run, workflow, point, lines[point.line], book.events)
 
-    fork = await aside(book.weight, made, connection)
+    fork = await offload(book.weight, build, connection)
     await _check_below(connection, definitions, tenant, book, fork)
     return book, fork
 
 
 async def _check_below(connection: Connection, definitions: Definitions, tenant: str, book: Book, fork: Fork) -> None:
-    """Refuse to start anew what another run of this one still does, or has left in doubt, however deep below it is."""
+    """Refuse a fork that would restart what a run below the origin, at any depth, still does or has left in doubt."""
     again, seen, todo = {*fork.continued}, set[UUID](), [book]
     while todo:
         above = todo.pop()
@@ -146,7 +146,7 @@ async def _check_below(connection: Connection, definitions: Definitions, tenant:
 
 
 async def _without_doubt(connection: Connection, definitions: Definitions, tenant: str, run_id: UUID) -> Book:
-    """The book of a run that is over. ``ConsistencyError`` if nobody knows what it has done."""
+    """The book of an ended run. ``ConsistencyError`` if the outcome of one of its actions is in doubt."""
     book = await books.read(connection, tenant, run_id)
     words = f"Retention has removed what the run {run_id} below it has done."
     if not book.purged:

@@ -1,4 +1,4 @@
-"""The gates that what is added to a run comes after, also those within its children and those of the runs above it."""
+"""Finds the gates that added steps must come after, also gates within the run's children and in the runs above it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runtime.store.views import load
 
 
 class Gating(Struct):
-    """Finds gates for one extension. ``known`` says of other workflows, by name and version, if they hold a gate."""
+    """Finds gates for one extension. ``known``: whether other workflows, by name and version, hold a gate."""
 
     connection: Connection
     definitions: Definitions
@@ -29,9 +29,9 @@ class Gating(Struct):
     known: dict[tuple[str, int | None], bool] = field(default_factory=dict)
 
     async def ahead(self, view: RunView, graph: Graph) -> tuple[str, ...]:
-        """The steps of the outermost list that are, or hold, a gate which the run has still to pass.
+        """The steps of the outermost list that are, or contain, a gate which the run has not passed yet.
 
-        A child counts as a gate if it has one ahead, or if the version that would start now may come to one.
+        A child counts as a gate if it has a gate ahead, or if the version that would start now may reach one.
         """
         held = set[str]()
         for run_id, workflow in await runs.open_children(self.connection, view.run_id):
@@ -45,7 +45,7 @@ class Gating(Struct):
         return gates_ahead(graph, view.run.state, lambda child: child.workflow in held or self._holds(child))
 
     async def above(self, view: RunView) -> str | None:
-        """A gate that a run above this one has still to pass, with that run's id; None if there is none."""
+        """Describe a gate that a run above this one has not passed yet, with that run's id; None if there is none."""
         parent = view.parent
         while parent is not None:
             up = await load(self.connection, parent, self.definitions.graphs, tenant=self.tenant)
@@ -60,12 +60,12 @@ class Gating(Struct):
         place = (child.workflow, child.version)
         if place in self.known:
             return
-        self.known[place] = False  # a workflow that runs itself holds what the rest of it holds
+        self.known[place] = False  # a workflow that runs itself holds a gate only if the rest of it holds one
         try:
             stored = await documents.startable_workflow(self.connection, self.tenant, *place)
             graph = self.definitions.compiled(stored).graph
         except CountersealError:
-            self.known[place] = True  # nobody knows what it will be when it starts
+            self.known[place] = True  # nobody knows which version will run when it starts
             return
         for inner in children_in(graph):
             await self._look_into(inner)
@@ -78,9 +78,10 @@ class Gating(Struct):
 async def gates_of(
     gating: Gating, view: RunView, before: Workflow, after: Workflow, extension: ExtensionDocument
 ) -> tuple[tuple[str, ...], tuple[PolicyName, ...]]:
-    """The gates that the new steps come after, and the policies that let them come before those ahead.
+    """The gates that the new steps must come after, and the policies that let them come before gates ahead.
 
-    ``after`` is the workflow with the new steps. ``InputError`` if a step that comes before a gate would wait for them.
+    ``after`` is the workflow with the new steps. ``InputError`` if a step before such a gate would have to wait for
+    them.
     """
     gates, above = await gating.ahead(view, before.graph), await gating.above(view)
     if not gates and above is None:
@@ -100,7 +101,7 @@ async def gates_of(
 
 
 async def _early(gating: Gating, view: RunView, before: Workflow, after: Workflow) -> tuple[PolicyName, ...]:
-    """The policies that name every operation of the new steps; none if one is named by no policy."""
+    """The policies that together name every operation of the new steps; empty if no policy names one of them."""
     policies = await gating.definitions.policies(gating.connection, gating.tenant, view.policies)
     found: dict[PolicyName, None] = {}
     for operation in _operations(before, after):

@@ -1,4 +1,4 @@
-"""Giving up a message that failed for good: a person says why it is sent no more, and the tenant's audit keeps that."""
+"""Gives up a message that failed for good: a person says why nobody needs it, and the tenant's audit keeps that."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evidence.chain import Actor
 from evidence.events import EventType
 from runtime.store import audit, outbox
 
-# Evidence is never given up: whoever mends the cause has it written again.
+# Evidence is never given up: once the cause is mended, it is written again.
 NEVER = ("bundle",)
 
 
 class GivenUp(Struct, frozen=True):
-    """A message that is sent no more. ``run_id`` is its run, None for one of a tenant."""
+    """A message that was given up. ``run_id`` is its run; None for a message of the tenant."""
 
     message: UUID
     tenant: str
@@ -27,9 +27,9 @@ class GivenUp(Struct, frozen=True):
 
 
 async def give_up(connection: Connection, message: UUID, actor: Actor, reason: str) -> GivenUp:
-    """Give it up in the caller's transaction, with its line of the tenant's audit.
+    """Give a message up in the caller's transaction, with its line in the tenant's audit.
 
-    ``NotFoundError`` if no such message has failed. A crash before the commit leaves it as it was.
+    ``NotFoundError`` if no such message has failed. A crash before the commit leaves the message as it was.
     """
     check_text(reason, "reason")
     if not reason.strip():

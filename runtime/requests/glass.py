@@ -1,7 +1,7 @@
-"""Broken glass: the vote's part beside the run, and its review. One verb for every face.
+"""Emergency access (broken glass): what such a vote does outside its run, and the review of its use, for every face.
 
-A use is a vote that decides alone (``approvals.glass``). Its append, its line in the tenant's stream and the messages
-about it are one transaction, and an index of the database allows no second use before the first one was reviewed.
+A use is a vote that decides alone (``approvals.glass``). The vote's append, its line in the tenant's stream and the
+messages about it are one transaction. An index of the database allows no second use before the first is reviewed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from runtime.requests.policy_changes import Then
 from runtime.store import approvals, audit, glass, tenants
 from runtime.store.approvals import StoredApproval
 
-# The message below the card, and the topic under which the operators hear.
+# The message below the card, and the topic of the operators' notices.
 BROKEN = "glass"
-# Whoever reviews a use of which retention has left no terms.
+# The role of reviewers if retention has removed the terms that name them.
 OPERATORS = "operators"
 
 
@@ -37,7 +37,7 @@ async def judged(
     entry: Entry | None,
     said: tuple[str, str | None, str | None],
 ) -> NotCounted | None:
-    """The reason why this person may not break the glass now; None if they may. ``said``: reason, nonce, digest."""
+    """The reason why this person may not break the glass now; None if they may. ``said`` is (reason, nonce, digest)."""
     reason, nonce, digest = said
     if (no := refused(asked, voter, entry, reason, stored.now, (nonce, digest))) is not None:
         return no
@@ -46,7 +46,7 @@ async def judged(
 
 
 def loud(transition: Transition, asked: Approval, person: str) -> Then:
-    """Order that the operators and the approvers' channel hear of it; returns what tells the tenant's stream."""
+    """Order messages to the operators and the approvers' channel; return the call that appends the tenant's line."""
     transition.message(BROKEN, asked.id, person)
     transition.alarm(f"glass:{asked.id}", f"{BROKEN}:{asked.id}", asked.id)
     data: JsonObject = {"approval": str(asked.id), "run": str(asked.run_id)}
@@ -60,9 +60,9 @@ def loud(transition: Transition, asked: Approval, person: str) -> Then:
 async def review(
     connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, person_id: str, reason: str
 ) -> None:
-    """Review a use of broken glass. From the commit on it can be broken again; a crash before leaves it unreviewed.
+    """Review a use of broken glass, so that another one is possible. A crash before the commit leaves it unreviewed.
 
-    ``AuthorizationError`` for whoever may not, ``ConsistencyError`` if nothing waits for a review there.
+    ``AuthorizationError`` if the person may not review it, ``ConsistencyError`` if this question waits for no review.
     """
     check_text(reason, "reason")
     if not reason.strip():

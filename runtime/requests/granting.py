@@ -1,4 +1,4 @@
-"""Grants as people see them, and taking one back: one verb for every face."""
+"""Lists grants (actions allowed in advance) for people, and takes grants back: one request for every face."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from runtime.store.views import load
 
 
 class Shown(Struct, frozen=True):
-    """A grant as faces show it. ``state`` is `open`, or why it is over."""
+    """A grant as faces show it. ``state`` is `open`, or the reason why it is over."""
 
     grant: UUID
     run: UUID
@@ -66,9 +66,10 @@ async def may_take_back(
     person: str,
     slack: Membership,
 ) -> bool:
-    """True for a person who may decide the question, or has allowed it, or is an operator, by the directory of now.
+    """True if the person may decide the question, gave the grant, or is an operator, by the directory in use now.
 
-    It only makes less go out, so whoever shaped the action may do it too. ``slack`` are the person's groups there.
+    Taking a grant back only stops actions, so people who shaped the action may do it too. ``slack`` are the person's
+    groups in Slack.
     """
     stored = await approvals.read(connection, approval_id)
     people = await definitions.directory(connection, tenant, stored.directory_digest)
@@ -82,7 +83,7 @@ async def may_take_back(
 
 
 async def gave(connection: Connection, tenant: str, definitions: Definitions, approval: Approval, person: str) -> bool:
-    """True if the run's grant of this approval is by a vote of this person."""
+    """True if this person's vote gave the run's grant of this approval."""
     run = (await load(connection, approval.run_id, definitions.graphs, tenant=tenant)).run
     return any(voter == person for one in run.grants.values() if one.approval == approval.id for voter, _ in one.votes)
 
@@ -90,7 +91,7 @@ async def gave(connection: Connection, tenant: str, definitions: Definitions, ap
 async def take_back(
     connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, actor: Actor, reason: str
 ) -> None:
-    """Take back what was allowed with an approval, like ``revoke_grant``."""
+    """Take back the grant that an approval gave, like ``revoke_grant``."""
     run_id = (await approvals.read(connection, approval_id)).approval.run_id
     view = await load(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
     found = next((one.grant_id for one in view.run.grants.values() if one.approval == approval_id), None)

@@ -1,7 +1,7 @@
-"""Answers to held steps: one verb for every face. The right to give one is read when the answer arrives.
+"""Takes people's answers to held steps, for every face. The right to answer is read when the answer arrives.
 
-Members of the group that the workflow names may answer, and the tenant's admins; never a machine. Whoever shaped the
-step, or is whom it is about, does not decide to go on without it.
+Members of the group that the workflow names may answer, and the tenant's admins; never a machine. People who shaped the
+step, or whom it is about, may not decide to go on without it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _WHO = {
 
 
 class HoldRequest(Struct, frozen=True):
-    """A person's answer. ``wait_id`` names the hold, or else ``step`` a step of the run by its key or its id.
+    """A person's answer to a hold, which is named by its ``wait_id``, or by ``step``, a step's key or id in the run.
 
-    ``admin``: the login of the person has the role admin.
+    ``admin``: the person's login has the role admin.
     """
 
     tenant_id: str
@@ -60,7 +60,7 @@ class HoldRequest(Struct, frozen=True):
 
 
 class HoldReply(Struct, frozen=True):
-    """The reply to one answer. ``code`` is stable, ``sentence`` is for the person; ``status`` is the run's then."""
+    """The reply to an answer. ``code`` is stable, ``sentence`` is for people; ``status`` is the run's, afterwards."""
 
     accepted: bool
     code: str
@@ -70,13 +70,13 @@ class HoldReply(Struct, frozen=True):
 
 
 class Holding(Struct, frozen=True):
-    """Held steps of any tenant, under the faces' role. Every face comes here, after it has established who asks."""
+    """Answers held steps of any tenant, under the faces' role. A face calls it after it has identified the person."""
 
     database: Database
     definitions: Definitions
 
     async def answer(self, asked: HoldRequest) -> HoldReply:
-        """Check the right, then the state; commit, and wake the run. Refusals of people are committed as well.
+        """Check the right, then the state; record the answer, and wake the run. Refused answers are recorded as well.
 
         ``NotFoundError`` if there is no such hold or run, ``InputError`` without a reason.
         """
@@ -127,7 +127,7 @@ def _reply(view: RunView, code: str, sentence: str) -> HoldReply:
 
 
 def _waiting(view: RunView, named: str, wait_id: UUID | None) -> tuple[StepRow, WaitRow] | None:
-    """The step of this name that is held, or waits for its retry, with its wait; None if none does."""
+    """The named step that is held or waits for its retry, with its wait; None if there is none."""
     keys = [*holding.steps_named(view.run, named)]
     if not keys and wait_id is None and not view.run.finished:
         raise NotFoundError(f"The run has no open step {named!r}.", remedy="`counterseal run show RUN` lists them.")
@@ -143,7 +143,7 @@ def _waiting(view: RunView, named: str, wait_id: UUID | None) -> tuple[StepRow, 
 def _refused(
     transition: Transition, step: StepRow, wait: WaitRow, asked: HoldRequest, entry: Entry | None
 ) -> tuple[str, str] | None:
-    """The code and the reason why this person may not answer so; None if they may."""
+    """The code and the reason why this person may not give this answer; None if they may."""
     standing = Standing.UNKNOWN if entry is None else entry.standing
     if entry is None or standing is not Standing.PERSON:
         return str(standing), f"{_WHO[standing]}, so nothing was recorded."

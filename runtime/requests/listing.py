@@ -1,8 +1,8 @@
-"""Takes the answers to a list: one click is one vote for each of its questions, each judged by itself (promise 3).
+"""Takes answers to a list of questions: one click is a vote on each question, judged by itself (promise 3).
 
-All questions of a list are of one run. So the run is locked, each question is judged on what the votes before it have
-made of the run, and one append records all votes that count: a crash leaves all of them or none, and a click that is
-repeated finds them counted. What is refused of one question holds up no other.
+All questions of a list are of one run. So the run is locked, each question is judged on the run as the earlier votes
+have left it, and one append records all votes that count: a crash leaves all of them or none, and a repeated click
+finds them counted. A refused vote on one question does not hold up the others.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _CANCELED = NotCounted(RefusalCode.ALREADY_DECIDED, "This question ended with th
 class ListVote(Struct, frozen=True):
     """One person's answers to the questions of a list, as a face received them.
 
-    ``choice`` is the answer to all of them, or to the ``chosen`` ones alone; then all others are rejected. A messenger
-    proves what it showed by the ``mark`` of the message on which ``first`` stands, and by the ``place`` that was
-    clicked; any other face by the ``digests`` of the questions that it showed. ``identity`` is how the face knows the
-    person; the votes' lines show it.
+    ``choice`` is the answer to all questions. If some are ``chosen``, it is the answer to these only, and all others
+    are rejected. A messenger proves what it showed by the ``mark`` of the message that asks ``first``, and by the
+    ``place`` that was clicked; any other face by the ``digests`` of the questions that it showed. ``identity`` is how
+    the face has identified the person; the votes' lines show it.
     """
 
     tenant_id: str
@@ -73,7 +73,7 @@ class ListVote(Struct, frozen=True):
 
 
 class Refusal(Struct, frozen=True):
-    """A question that an answer does not count for: the ``name`` of its record, and why."""
+    """A question for which the answer does not count: the ``name`` of its record, and the reason."""
 
     approval_id: UUID
     name: str
@@ -82,7 +82,7 @@ class Refusal(Struct, frozen=True):
 
 
 class ListAnswer(Struct, frozen=True):
-    """The outcome: how many votes count for each choice, and what was refused."""
+    """The outcome of an answer: the number of counted votes for each choice, and the refused ones."""
 
     approved: int
     rejected: int
@@ -125,11 +125,11 @@ async def vote_list(voting: Voting, request: ListVote) -> ListAnswer:
 
 
 class _Moved(Exception):
-    """The append was refused: what was done in its transaction is rolled back, and judged again."""
+    """The append was refused: its transaction is rolled back, and everything is judged again."""
 
 
 async def _groups(voting: Voting, connection: Connection, request: ListVote) -> Membership | None:
-    """The Slack groups of the list that the person is in; Slack is asked only if it asks any of its groups."""
+    """The Slack groups of the person; Slack is asked only if the list has a question to one of its groups."""
     stored = await approvals.read(connection, request.first)
     ids = await lists.of_message(connection, request.first) if request.digests is None else [*request.digests]
     every = {
@@ -145,18 +145,18 @@ async def _groups(voting: Voting, connection: Connection, request: ListVote) -> 
 
 
 async def _judged(voting: Voting, connection: Connection, request: ListVote, slack: Membership) -> ListAnswer | None:
-    """Judge every question on one snapshot, with the run locked, and append; None if the run has moved on."""
+    """Judge every question in one snapshot, with the run locked, and append; None if the run has moved on."""
     graphs = voting.definitions.graphs
     first, view = await approvals.read_to_decide(connection, request.tenant_id, request.first, graphs, lock=True)
     found = await _questions(connection, request, view)
     people = await voting.definitions.directory(connection, request.tenant_id, first.directory_digest)
     if (false := _unproven(request, first, found)) is not None:
         refused = [(first, false)]
-        return await _told(connection, request, people, (0, 0), refused, view)
+        return await _conclude(connection, request, people, (0, 0), refused, view)
     workflow = await voting.definitions.of_run(connection, view.definition)
     transition, counts, refused = Transition(view, workflow.graph), {Choice.APPROVE: 0, Choice.REJECT: 0}, []
     answers = _answers(request, found)
-    mixed = len({choice for _, choice in answers}) > 1  # a reason is of what is rejected then
+    mixed = len({choice for _, choice in answers}) > 1  # then the reason belongs to the rejected questions
     for stored, choice in answers:
         reason = "" if mixed and choice is Choice.APPROVE else request.reason
         judged = _judge(transition, stored, replace(request, reason=reason), choice, people, slack)
@@ -167,14 +167,14 @@ async def _judged(voting: Voting, connection: Connection, request: ListVote, sla
             counts[choice] += 1
     given = counts[Choice.APPROVE], counts[Choice.REJECT]
     if not any(given):
-        return await _told(connection, request, people, given, refused, view)
-    answer = await _told(connection, request, people, given, refused, view, transition)
-    # A crash before this leaves no vote, and the person clicks again; after it, votes and answer are on their way.
+        return await _conclude(connection, request, people, given, refused, view)
+    answer = await _conclude(connection, request, people, given, refused, view, transition)
+    # A crash before this leaves no vote, and the person clicks again; after it, votes and answer are recorded.
     return answer if await faces.append(connection, transition.commit()) else None
 
 
 async def _questions(connection: Connection, request: ListVote, view: RunView) -> list[StoredApproval]:
-    """The questions that were shown, each with those who shaped it as the run knows them now."""
+    """The questions that were shown, each with the people who have shaped it by now."""
     ids = await lists.of_message(connection, request.first) if request.digests is None else [*request.digests]
     found = await lists.several(connection, ids)
     own = [one for one in found if one.approval.run_id == view.run_id and one.approval.kind is ApprovalKind.ACTION]
@@ -189,7 +189,7 @@ async def _questions(connection: Connection, request: ListVote, view: RunView) -
 
 
 def _unproven(request: ListVote, first: StoredApproval, found: Sequence[StoredApproval]) -> NotCounted | None:
-    """The reason why this proves no answer to what stands on the message now. Fails closed."""
+    """The reason why the request is no proven answer to the questions on the message now. Fails closed."""
     if request.place is not None and (false := seen.elsewhere(first.message, request.place)) is not None:
         return false
     if request.digests is not None:
@@ -199,9 +199,9 @@ def _unproven(request: ListVote, first: StoredApproval, found: Sequence[StoredAp
 
 
 def _answers(request: ListVote, found: Sequence[StoredApproval]) -> list[tuple[StoredApproval, Choice]]:
-    """The answer to each question, approvals first: what is rejected may end the run.
+    """The answer to each question, approvals first, because a rejection may end the run.
 
-    A question that is decided already gets no answer, unless it was chosen, or all questions are decided.
+    A question that is already decided gets no answer, unless it was chosen, or all questions are decided.
     """
     chosen = request.chosen if request.chosen is not None else {one.approval.id for one in found}
     if not chosen <= {one.approval.id for one in found}:
@@ -239,7 +239,7 @@ def _judge(
     return judged if waits and open_wait(transition.run, approval.step_key) is not None else _CANCELED
 
 
-async def _told(
+async def _conclude(
     connection: Connection,
     request: ListVote,
     people: Directory,
@@ -248,7 +248,7 @@ async def _told(
     view: RunView,
     transition: Transition | None = None,
 ) -> ListAnswer:
-    """Record the refusals that tell something, and order the sentence, in the transaction of the votes."""
+    """Record the refusals worth auditing, and order the answer to the person, in the transaction of the votes."""
     named, names = [], names_of([(one.approval.id, CardContent.from_json(one.card)) for one, _ in refused if one.card])
     for stored, why in refused:
         approval = stored.approval

@@ -1,4 +1,4 @@
-"""Moving waiting runs to another version of their workflow: by order of those who may publish it, never by itself."""
+"""Moves waiting runs to another version of their workflow, only by order of people who may publish it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from runtime.store.views import load
 
 
 class Move(Struct, frozen=True):
-    """An order: runs of this workflow that are of version ``since`` move to ``to``, if a filter finds them."""
+    """An order to move the runs of a workflow that a filter finds from version ``since`` to version ``to``."""
 
     name: str
     since: int
@@ -33,7 +33,7 @@ class Move(Struct, frozen=True):
     where: Sequence[str] = ()
 
     def filter(self) -> Where:
-        """The runs that are meant: those that are not over. ``InputError`` for a filter that names other ones."""
+        """The filter for the open runs of the order. ``InputError`` if the given filter names other runs."""
         if self.since == self.to:
             raise InputError("is the version that they have.", where="to", remedy="Name another one.")
         given = where_of(self.where) if self.where else Where()
@@ -46,10 +46,10 @@ class Move(Struct, frozen=True):
 async def prepared(
     database: Database, definitions: Definitions, tenant: str, move: Move, actor: Actor, *, owned: bool
 ) -> Steer:
-    """The verb for each run of the order, for ``several.plan``.
+    """The function that moves each run of the order, for ``several.plan``.
 
-    Whoever may publish the workflow may order it: with ``owned``, only somebody whose name it is. A version with which
-    no run may start, because it is retired or waits for an admin, takes none over either.
+    People who may publish the workflow may order it; with ``owned``, only the owner of its name. A version with which
+    no run may start, because it is retired or waits for an admin, takes over no run either.
     """
     refuse_altering(move.name)
     async with database.transaction(tenant) as connection:
@@ -75,10 +75,10 @@ async def _migrate(
     reason: str,
     after: Workflow,
 ) -> str:
-    """Move one run inside the caller's transaction; say what it waits for then, and what is asked anew.
+    """Move one run inside the caller's transaction; return, in words, what it then waits for and what is asked anew.
 
-    ``ConsistencyError`` says why it is not moved. A crash before the commit leaves it as it was; after it, it is of the
-    new version, and what can begin stands in line.
+    ``ConsistencyError`` says why it is not moved. A crash before the commit leaves it as it was; after the commit it
+    has the new version, and steps that can begin are in the queue.
     """
     check_text(reason, "reason")
     view = await load(connection, run_id, definitions.graphs, lock=True, whole=True, tenant=tenant)

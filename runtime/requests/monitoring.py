@@ -1,7 +1,7 @@
 """Compares a tenant's log with the database and the store of bundles, in all directions.
 
-Everything is read in one snapshot. What is found is said in words of its own; nothing found means that each side tells
-the same as the others, and begins as the checkpoints say that somebody has kept.
+Everything is read in one snapshot. Each difference is described in a sentence. No differences mean that all sides
+agree, and that the log continues every kept checkpoint.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from runtime.requests.copies import Copy, Known, StoredLog, inconsistent, look, 
 from runtime.store import audit, logs, streams
 from runtime.store.streams import Stream
 
-# A leaf that has waited longer for its place was not ordered, and a tree that is longer unsigned has no signer.
+# After this time a leaf without a place counts as not ordered, and an unsigned tree as having no signer.
 PATIENCE = timedelta(minutes=5)
 _ENDED = frozenset({LeafKind.CLOSED, LeafKind.LATE})
 
 
 class Kept(Struct, frozen=True):
-    """A signed checkpoint that somebody has kept, and where it comes from, in words."""
+    """A signed checkpoint that somebody has kept, and its source in words."""
 
     where: str
     data: bytes
 
 
-class Found(Struct):
-    """The findings of a comparison. ``size`` and ``root`` are the log's, ``checkpoint`` is the newest signed one.
+class Findings(Struct):
+    """The findings of a comparison. ``size`` and ``root`` are the log's, ``checkpoint`` is the newest signed size.
 
-    ``stored`` is the size of the log's copy in the store, ``published`` of those that were compared besides.
+    ``stored`` is the size of the log's copy in the store, ``published`` are the sizes of the other compared copies.
     """
 
     tenant: str
@@ -64,7 +64,7 @@ class Found(Struct):
 
 
 class _Log(Struct):
-    """The leaves of a tenant, by what they are about."""
+    """The leaves of a tenant, grouped by what they are about."""
 
     grown: Grown = field(default_factory=Grown)
     of_runs: dict[str, list[Leaf]] = field(default_factory=lambda: defaultdict(list))
@@ -81,13 +81,13 @@ async def monitor(
     kept: Sequence[Kept],
     actor: Actor,
     published: Sequence[Source] = (),
-) -> Found:
-    """Compare everything. ``kept`` are old checkpoints, ``published`` the places where others read the log.
+) -> Findings:
+    """Compare all sides. ``kept`` are old checkpoints, ``published`` are the places where others read the log.
 
-    The result is an event of the tenant: `doctor` tells it. A crash before the end leaves no event, and nothing was
-    changed.
+    The result is an event of the tenant, which `doctor` shows. A crash before the end leaves no event and changes
+    nothing.
     """
-    found, origin, own = Found(tenant), f"{ring.first.name}/{tenant}", StoredLog(blobs, tenant)
+    found, origin, own = Findings(tenant), f"{ring.first.name}/{tenant}", StoredLog(blobs, tenant)
     copies = [await look(own, ring, origin, await own.listed()), *[await look(one, ring, origin) for one in published]]
     async with database.connection() as connection:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
@@ -104,7 +104,7 @@ async def monitor(
     return found
 
 
-async def _read_log(connection: Connection, tenant: str, found: Found) -> _Log:
+async def _read_log(connection: Connection, tenant: str, found: Findings) -> _Log:
     log, hashes = _Log(), list[bytes]()
     async for place, leaf in logs.leaves(connection, tenant):
         if place != len(hashes):
@@ -133,9 +133,9 @@ def _note(log: _Log, leaf: Leaf) -> None:
 
 
 async def _signed(
-    connection: Connection, tenant: str, log: _Log, ring: Ring, kept: Sequence[Kept], found: Found
+    connection: Connection, tenant: str, log: _Log, ring: Ring, kept: Sequence[Kept], found: Findings
 ) -> None:
-    """Hold every signed checkpoint against the log: those that were kept elsewhere, and the database's own."""
+    """Compare every signed checkpoint with the log: those that were kept elsewhere, and the database's own."""
     origin, own = f"{ring.first.name}/{tenant}", await logs.checkpoint(connection, tenant)
     given = [*kept, *([] if own is None else [Kept("the database's copy", own)])]
     for one in given:
@@ -151,10 +151,12 @@ async def _signed(
             found.checkpoint = checkpoint.size
 
 
-async def _copies(connection: Connection, origin: str, log: _Log, copies: Sequence[Copy], found: Found) -> int | None:
-    """Hold each copy of the log against it. Return the most leaves that the copy in the store has ever had.
+async def _copies(
+    connection: Connection, origin: str, log: _Log, copies: Sequence[Copy], found: Findings
+) -> int | None:
+    """Compare each copy with the log. Return the largest number of leaves that the copy in the store ever had.
 
-    The comparison before told how many it had then. So a copy that was removed, or put back, is noticed.
+    The previous comparison recorded that number. So a copy that was removed, or replaced by an older one, is noticed.
     """
     assert log.now is not None, "the log was read"
     for copy in copies:
@@ -169,7 +171,7 @@ async def _copies(connection: Connection, origin: str, log: _Log, copies: Sequen
     return max((size for size in (stored, before) if size is not None), default=None)
 
 
-async def _runs(connection: Connection, tenant: str, log: _Log, found: Found) -> None:
+async def _runs(connection: Connection, tenant: str, log: _Log, found: Findings) -> None:
     """Compare each run with its leaves, and the numbers of runs with each other."""
     seen = set[str]()
     async for row in logs.runs(connection, tenant):
@@ -225,7 +227,7 @@ def _of_run(
 
 
 def _tenant_in(line: bytes) -> str | None:
-    """The tenant that a run's first line names; None for a book of an older release, or a line that nobody can read."""
+    """The tenant that a run's first line names; None for a book of an older release, or an unreadable line."""
     try:
         named = orjson.loads(line)["data"]["tenant"]
     except (ValueError, LookupError, TypeError):
@@ -233,8 +235,8 @@ def _tenant_in(line: bytes) -> str | None:
     return str(named)
 
 
-async def _stream(connection: Connection, tenant: str, log: _Log, found: Found) -> None:
-    """Compare the tenant's stream with its leaves, and what is in force with the stream."""
+async def _stream(connection: Connection, tenant: str, log: _Log, found: Findings) -> None:
+    """Compare the tenant's stream with its leaves, and the policies, directory and pauses in force with the stream."""
     try:
         stream = await streams.read(connection, tenant)
     except CountersealError as error:
@@ -279,7 +281,7 @@ def _in_force(row: Mapping[str, Any], stream: Stream) -> Iterator[str]:
             yield f"the pause {key!r} is {'in force' if key in paused else 'not in force'}, and no event says so"
 
 
-async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobStore, found: Found) -> None:
+async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobStore, found: Findings) -> None:
     """Read each bundle that the database names, and compare what it states with the leaf of the run's end."""
     keys = {*await blobs.keys(f"{tenant}/")}
     for row in await logs.bundles(connection, tenant):

@@ -1,4 +1,4 @@
-"""Names in a new run: its business reference, the people whom it is about, and the values by which it is found."""
+"""Computes a new run's business reference, the people whom it is about, and the values by which it is found."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.requests.finding import search_text
 
 
 def subject_of(workflow: Workflow, view: RunView) -> frozenset[str]:
-    """The marks of the people whom the run is about. ``InputError`` if the trigger lacks what names them."""
+    """The marks of the people whom the run is about. ``InputError`` if the trigger lacks a field that names them."""
     if workflow.subject is None:
         return frozenset()
     try:
@@ -26,7 +26,7 @@ def subject_of(workflow: Workflow, view: RunView) -> frozenset[str]:
 
 
 def reference_of(workflow: Workflow, constants: Mapping[str, object]) -> str:
-    """The business reference of a run. ``InputError`` if the trigger lacks what it is made of."""
+    """The business reference of a run. ``InputError`` if the trigger lacks a field that it is made of."""
     try:
         value = workflow.reference.render(constants)
     except ExpressionError as error:
@@ -40,7 +40,7 @@ def reference_of(workflow: Workflow, constants: Mapping[str, object]) -> str:
 
 
 def search_of(workflow: Workflow, constants: Mapping[str, object]) -> dict[str, str]:
-    """The values by which a run is found, as texts; null is none. ``InputError`` if one cannot be made, or is none."""
+    """The values by which a run is found, as texts, without nulls. ``InputError`` if one fails, or is no text."""
     if workflow.search is None:
         return {}
     try:

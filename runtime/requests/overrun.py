@@ -1,8 +1,8 @@
-"""Events of triggers that know what is running: one run for a reference, the newest one, or one for many events.
+"""Handles events of triggers with ``overrun`` or ``debounce``: one run a reference, only the newest, or one for many.
 
 Everything about one reference of a workflow is decided by one transaction at a time, under a lock. An event is decided
-on once: whenever it is delivered again, the answer is the same. Only runs that the trigger has started count: whoever
-starts a run by hand says what its reference is, and holds up or cancels nobody's event by that.
+once: a repeated delivery gets the same answer. Only runs that the trigger has started count: a run that somebody starts
+by hand under the same reference neither delays an event nor is canceled by one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from runtime.requests.naming import reference_of
 from runtime.requests.starting import Started, StartRequest, start_run
 from runtime.requests.steering import cancel_run
 from runtime.store import runs, triggered
-from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, Place, Told
+from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, PastOutcome, Place
 
 
 class Heeded(Struct, frozen=True):
-    """An event's effect on a workflow: a run, or the ``reason`` why there is none, or none ``until`` then."""
+    """The outcome of an event for a workflow: a run, or the ``reason`` for none; ``until``: a run starts only then."""
 
     started: Started | None
     reason: str = ""
@@ -41,9 +41,10 @@ async def arrive(
     notification: str,
     debounce: timedelta | None = None,
 ) -> Heeded:
-    """Decide what an event does, in the caller's transaction, in which the inbox keeps it already.
+    """Decide the outcome of an event. The caller's transaction has stored the event in the inbox already.
 
-    A crash before the commit leaves neither, and the sender repeats; after it, what waits is a row that a keeper finds.
+    A crash before the commit leaves neither, and the sender repeats; after it, a keeper finds the row of a waiting
+    event.
     """
     tenant = request.tenant_id
     reference = reference_of(workflow, {"trigger": request.trigger})
@@ -51,7 +52,7 @@ async def arrive(
     if (known := await triggered.find(connection, tenant, workflow.name, request.trigger_ref)) is not None:
         return _again(known, reference)
     ran = await runs.run_of_trigger(connection, tenant, workflow.name, request.trigger_type, request.trigger_ref)
-    if ran is not None:  # it was started before the trigger looked at what is running
+    if ran is not None:  # it was started before the trigger had `overrun`
         return Heeded(Started(ran["run_id"], False, ran["reference"]))
     named = (tenant, workflow.name, request.trigger_ref, reference)
     place = Place(*named, request.workspace_id, source, notification)
@@ -66,8 +67,8 @@ async def arrive(
     return heeded
 
 
-def _again(known: Told, reference: str) -> Heeded:
-    """The answer to an event that has come before."""
+def _again(known: PastOutcome, reference: str) -> Heeded:
+    """The answer to an event that came before."""
     if known.outcome == STARTED and known.run_id is not None:
         return Heeded(Started(known.run_id, False, reference))
     if known.outcome in (SKIPPED, FAILED):
@@ -84,7 +85,7 @@ def _waits(reference: str, until: datetime) -> str:
 async def begin(
     connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, reference: str
 ) -> Heeded:
-    """Start a run for the reference, as what is running allows. A cancel and the start are one transaction."""
+    """Start a run for the reference if the running ones allow it. Canceling one and the start are one transaction."""
     overrun = workflow.overrun(request.trigger_type)
     going = list[UUID]()
     if overrun is not Overrun.ALL:
@@ -100,7 +101,7 @@ async def begin(
 async def _cancel(
     connection: Connection, definitions: Definitions, request: StartRequest, run_id: UUID, reference: str
 ) -> None:
-    """Cancel a run whose place another one takes. From this append on, no intent of it goes out."""
+    """Cancel a run that a newer one replaces. From this append on, no intent of it goes out."""
     reason = f"A newer event for {reference} has started another run in its place."
     try:
         await cancel_run(connection, definitions, request.tenant_id, run_id, request.actor, reason)

@@ -1,6 +1,6 @@
-"""Tells which policies were in force and which directory was in use at a moment, and who was in each group then.
+"""Finds the policies in force and the directory in use at a past moment, with the members of each group then.
 
-The tenant's audit says which text was published when; the texts are kept beside it.
+The tenant's audit records the digest and time of each publication; the texts are stored apart from it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from runtime.store.streams import TenantEvent
 
 
 class Membership(Struct, frozen=True):
-    """A member of a group; ``since`` and ``by`` are of the publication that made the person one.
+    """A member of a group; ``since`` and ``by`` are of the publication that made the person a member.
 
-    Both are None if it is one of an older release, which kept no text: the person may have been in the group before.
+    Both are None if an older release, which kept no texts, published the directory: the person may have been in the
+    group before.
     """
 
     group: str
@@ -50,9 +51,9 @@ class PastDirectory(Struct, frozen=True):
 
 
 class PastPolicy(Struct, frozen=True):
-    """A policy that was in force at a moment, since when, by whose proposal and with whose agreement.
+    """A policy that was in force at a moment, with the time since then, its proposer, and the person who agreed.
 
-    ``until`` is the time at which another version or nothing took its place; None if it is in force now.
+    ``until`` is the time at which it was replaced or retired; None if it is in force now.
     """
 
     name: str
@@ -88,7 +89,7 @@ async def policies_at(connection: Connection, tenant: str, at: datetime | None =
 async def directory_at(
     connection: Connection, tenant: str, at: datetime | None = None, digest: str | None = None
 ) -> PastDirectory:
-    """The directory in use at a moment; without one, the last use of the text with this digest, or the one of now.
+    """The directory in use at a moment; otherwise the last use of the one with this digest; otherwise the present one.
 
     ``digest`` may be its beginning. ``NotFoundError`` if there was none, ``Diverged`` if the tenant's stream or a text
     is not what was written.
@@ -135,7 +136,7 @@ def _members(published: Sequence[TenantEvent], texts: Mapping[str, str]) -> Sequ
         if found is None:
             members = None
             continue
-        # Whether somebody was in a group before is unknown, if the text before was not kept.
+        # If the previous text was not kept, nobody knows who was in a group before.
         known = members is not None or number == 0
         when, who = (_at(event), event["actor"]["id"]) if known else (None, None)
         members = {place: (members or {}).get(place) or Membership(*place, when, who) for place in found}

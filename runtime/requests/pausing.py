@@ -1,8 +1,8 @@
-"""Pausing and resuming a tenant, a workflow, a connector, an agent or a run (promise 11).
+"""Pauses and resumes a tenant, a workflow, a connector, an agent or a run (promise 11).
 
-When a pause has returned, nothing that it stops goes out any more: every append with an intent that began before has
-ended, and every later one is refused by its guard. Calls under way are settled. Votes, signals and starts are taken
-meanwhile; a step that would call a connector waits, and goes on after ``resume``.
+Once a pause has returned, no action that it stops goes out any more: every append with an intent that began before has
+ended, and every later one is refused by its guard. Calls under way are still settled. Votes, signals and starts are
+still accepted; a step that would call a connector waits, and goes on after ``resume``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAUSES_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The outcome of ``pause`` or ``resume``; ``changed`` is False if it was so before."""
+    """The outcome of ``pause`` or ``resume``; ``changed`` is False if it was paused, or not paused, before."""
 
     what: Stopped
     name: str
@@ -39,7 +39,7 @@ class Changed:
 
 
 async def listed(connection: Connection, tenant: str) -> list[Pause]:
-    """Every pause of the tenant, the oldest first; those of runs that have ended are left out."""
+    """Every pause of the tenant, the oldest first; pauses of ended runs are left out."""
     rows = [row for row in await pauses.in_force(connection, tenant) if not row["over"]]
     return [Pause.of(row["key"], row["value"]) for row in rows]
 
@@ -53,10 +53,11 @@ async def of_run(connection: Connection, tenant: str, run_id: UUID) -> list[Paus
 async def pause(
     database: Database, definitions: Definitions, tenant: str, what: Stopped, name: str, reason: str, actor: Actor
 ) -> Changed:
-    """Pause; idempotent. ``NotFoundError`` names what there is, ``ConsistencyError`` if the run has ended.
+    """Pause; idempotent. ``NotFoundError`` suggests existing names, ``ConsistencyError`` if the run has ended.
 
-    The pause and its line in the tenant's stream are one transaction. Its line in a run's book is a second one, because
-    it locks the run. If a crash comes in between, the run is stopped all the same, and the same call again writes it.
+    The pause and its line in the tenant's stream are one transaction. The line in a run's book is a second transaction,
+    because it locks the run. After a crash in between, the run is stopped all the same, and a repeated call writes the
+    line.
     """
     check_text(reason, "reason")
     if not reason.strip():
@@ -92,7 +93,7 @@ async def resume(
 async def _key(
     connection: Connection, definitions: Definitions, tenant: str, what: Stopped, name: str, *, new: bool
 ) -> str:
-    """The key of what is named, if there is such a thing. A run that has ended can be resumed, but not paused."""
+    """The key of a pause, after a check that the named thing exists. An ended run can be resumed, but not paused."""
     match what:
         case Stopped.SUSPENDED:
             remedy = "It is for the operator of the installation: `counterseal tenant suspend`."
@@ -109,7 +110,8 @@ async def _key(
         case Stopped.CONNECTOR:
             now = await definitions.published(connection, tenant)
             known = {operation.connector for operation in now.operations.values()}
-            # Runs go on with declarations of before, also with those of another connector.
+            # Runs that began earlier use their frozen declarations, which may name a connector that no declaration has
+            # now.
             known |= {used for one in await documents.workflow_versions(connection, tenant) for used in one.connectors}
             if name not in known:
                 raise NotFoundError(f"There is no connector {name!r}.", remedy=nearest(name, known, "Known"))
@@ -129,7 +131,7 @@ async def _key(
 
 
 async def _agent(connection: Connection, tenant: str, name: str, *, new: bool) -> str:
-    """The name of an agent's pause. One that the directory has no more can be resumed, but not paused."""
+    """The name in an agent's pause. An agent that has left the directory can be resumed, but not paused."""
     held = key_of(Stopped.AGENT, account_key(name))
     if not new and any(row["key"] == held for row in await pauses.in_force(connection, tenant)):
         return account_key(name)
@@ -144,7 +146,7 @@ async def _agent(connection: Connection, tenant: str, name: str, *, new: bool) -
 async def _tell_run(
     database: Database, definitions: Definitions, tenant: str, key: str, actor: Actor, reason: str, *, paused: bool
 ) -> None:
-    """Tell the pause, or its end, in the book of the run, if that does not have it yet."""
+    """Append the pause, or its end, to the run's book, unless the book has it already."""
     what, name = parts_of(key)
     if what is not Stopped.RUN:
         return
@@ -160,7 +162,7 @@ async def _tell_run(
         verb = "paused" if paused else "resumed"
         committed = commit_fields(view.run.run_key, path_of(verb, str(view.version)), given)
         facts = (bool(reason), committed or None, reason if committed else "")
-        # An intent of this number is refused by the pause, unless that was lifted before its line could be told.
+        # An intent with this stop number is refused by the pause, unless it was lifted before its line was appended.
         held = view.stop if key in view.paused else None
         transition.tell(RunPaused(*facts, held) if paused else RunResumed(*facts), actor=actor)
         if not await faces.append(connection, transition.commit()):

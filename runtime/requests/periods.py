@@ -1,6 +1,6 @@
 """Collects the evidence of a period: all leaves, the runs that began in it, and the tenant's own lines.
 
-Who asked and who decided is read from each run's book, not from columns beside it, and its head stands in the log.
+Requesters and deciders are read from each run's book, not from columns of its row; the log has the book's head.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COLUMNS = (
 async def collect(
     database: Database, tenant: str, since: datetime, until: datetime, draw: tuple[str, int], actor: Actor
 ) -> dict[str, bytes]:
-    """The files of the period, by name; ``draw`` is the seed and the size of the sample. The export is an event.
+    """The files of the period, by name; ``draw`` is the seed and the size of the sample. The export is audited.
 
     ``NotFoundError`` if nobody has signed the log. A crash leaves no event, and nothing was handed out.
     """
@@ -76,7 +76,7 @@ async def collect(
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> bytes:
-    """The rows as CSV; what is a list has its members behind each other. No cell is a formula of a spreadsheet."""
+    """The rows as CSV. The members of a list are joined in one cell. No cell can be read as a formula."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(columns)
@@ -100,9 +100,9 @@ def _json(value: Any) -> bytes:
 
 
 async def _run(connection: Connection, leaf: Leaf) -> dict[str, Any]:
-    """A run as its book tells it, as far as its values are kept."""
+    """A run's facts by its book, as far as its values are kept."""
     assert leaf.run is not None, "it is of a run"
-    events = await told(connection, UUID(leaf.run))
+    events = await events_of(connection, UUID(leaf.run))
     found: dict[str, Any] = {
         "number": leaf.number, "run": leaf.run, "workflow": None, "version": None, "reference": None,
         "requested_by": None, "opened": _ts(leaf), "closed": None, "status": "missing: its book was deleted",
@@ -136,8 +136,8 @@ async def _run(connection: Connection, leaf: Leaf) -> dict[str, Any]:
     return found
 
 
-async def told(connection: Connection, run: UUID) -> list[dict[str, Any]]:
-    """The events of a run's book, parsed, with the values that are kept of each in its ``data``."""
+async def events_of(connection: Connection, run: UUID) -> list[dict[str, Any]]:
+    """The parsed events of a run's book, each with its kept values in ``data``."""
     found = list[dict[str, Any]]()
     for lines, values in await logs.book_and_values(connection, run):
         kept = unpack_values(values)

@@ -1,6 +1,6 @@
-"""Publishes, activates and retires policies, which takes two people if the directory says so.
+"""Publishes, activates and retires policies. It takes two people if the directory has a group of policy approvers.
 
-Policies live side by side: of each name at most one version is in force, until it is retired.
+Several policies are in force together: of each name at most one version, until it is retired.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runtime.requests.policy_changes import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import documents, pauses, runs, tenants
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 
 WORKSPACE = "main"
 
@@ -37,13 +37,12 @@ WORKSPACE = "main"
 class Published:
     """A publication; ``changed`` is False if exactly this was published before.
 
-    ``retired`` says that it was, and has been retired since: publishing it again does not bring it back. ``warnings``
-    say in which cases nobody could decide what it asks people, and which rules trust what anyone may write. ``waits``
-    says that it is not in force until a second person of ``POLICY_APPROVERS`` says so too; of a workflow, that no run
-    starts with it before an admin has activated it, because of ``waits_for``. ``questions`` counts the open ones that
-    are judged anew now. ``staged`` says that it is stored, and not in force by this. ``consequences`` are what a change
-    of the policies in force leads to; ``dry_run`` says that nothing was done. ``steps`` are a workflow's, with what
-    becomes of each now.
+    ``retired``: it was published before and has been retired since; publishing it again does not bring it back.
+    ``warnings`` name the cases in which nobody could decide a question, and the rules that trust what anyone may write.
+    ``waits``: a policy is not in force until a second member of ``POLICY_APPROVERS`` agrees; a workflow starts no runs
+    until an admin activates it, for the reason ``waits_for``. ``questions`` counts the open questions that are judged
+    anew. ``staged``: it is stored, but not put in force. ``consequences`` are those of a change of the policies in
+    force; ``dry_run``: nothing was done. ``steps`` are a workflow's steps, each with its present verdict.
     """
 
     name: str
@@ -72,15 +71,15 @@ async def publish_policy(
     stage: bool = False,
     dry_run: bool = False,
 ) -> Published:
-    """Publish a policy, and put it in force as ``activate_policy`` does, unless it is only staged.
+    """Publish a policy, and put it in force like ``activate_policy``, unless it is only staged.
 
     ``DefinitionError`` lists what is wrong with it, such as approvers who could not decide by the tenant's directory;
-    without a directory, that is a warning. ``dry_run`` tells what would happen, and does nothing.
+    without a directory, that is a warning. ``dry_run`` shows the consequences, and changes nothing.
     """
     compiled = partial(definitions.compile_policy, text, file)
     now, policy = await settled(connection, definitions, tenant, text, compiled)
     if await documents.policy(connection, tenant, policy.digest) is None:
-        policy = await aside(COMPILING, partial(definitions.check_policy, text, file, now), connection)
+        policy = await offload(COMPILING, partial(definitions.check_policy, text, file, now), connection)
     if policy.name.startswith(DENIALS):
         message = f"{policy.name!r} is a name of a denial: names that begin with {DENIALS!r} are reserved."
         problem = load_document(text, file).problem(("policy",), message, "Choose another name, or `counterseal deny`.")
@@ -104,18 +103,19 @@ async def activate_policy(
     *,
     dry_run: bool = False,
 ) -> Published:
-    """Put a published version in force, in place of the one of its name; errors as of ``publish_policy``.
+    """Put a published version in force, in place of the one with its name; errors as for ``publish_policy``.
 
-    ``NotFoundError`` names what is published. If the directory has a group ``POLICY_APPROVERS``, it takes two of it:
-    the first one proposes it, which asks the others; to do the same is another way to approve it. When this has put it
-    in force, no append with an intent that the former policies have decided is under way any more (promise 11).
+    ``NotFoundError`` lists the published versions. If the directory has a group ``POLICY_APPROVERS``, it takes two of
+    its members: the call of the first one proposes the change and asks the others; the same call by another member
+    approves it. Once this has put it in force, no append with an intent by the former policies is under way (promise
+    11).
     """
     await tenants.lock(connection, tenant)
     _, text, _ = await documents.policy_of(connection, tenant, name, version)
     file = f"{name}@{version}"
     now = await definitions.published(connection, tenant)
     compiled = partial(definitions.compile_policy, text, file, now)
-    policy = await aside(COMPILING, compiled, connection)
+    policy = await offload(COMPILING, compiled, connection)
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 
@@ -147,7 +147,8 @@ async def retire_policy(
 ) -> Published:
     """Take the policy of this name out of force; ``changed`` is False if none is. It stays published.
 
-    ``NotFoundError`` if there never was one. Two people and the answer's meaning are as of ``activate_policy``.
+    ``NotFoundError`` if there never was one. Two people are needed, and the answer has the same meaning, as for
+    ``activate_policy``.
     """
     await tenants.lock(connection, tenant)
     past = await documents.past_policies(connection, tenant)
@@ -174,7 +175,7 @@ async def _make(
     answer: Published,
     actor: Actor,
 ) -> Published:
-    """Make the change, or propose it if it takes two."""
+    """Make the change, or propose it if it takes two people."""
     person = await member(connection, tenant, actor)
     if person is None:
         await policy_changes.make(connection, definitions, tenant, proposed, foreseen, actor, "")
@@ -192,9 +193,9 @@ async def _confirmed(
     actor: Actor,
     person: str,
 ) -> bool:
-    """Make the change if another of the group has proposed it, and return true; otherwise propose it, if that is new.
+    """Make the change if another member has proposed it, and return True; otherwise propose it, unless it is proposed.
 
-    If no worker has put the question yet, the second person's call counts as the answer.
+    If no worker has asked the question yet, the second member's call itself is the answer.
     """
     members = approvers(await tenants.directory(connection, tenant))
     found = await runs.proposal(connection, tenant, POLICY_CHANGE, TRIGGER, proposed.about)
@@ -212,7 +213,7 @@ async def _confirmed(
         if not answer.counted:
             raise AuthorizationError(answer.sentence, remedy="Look at the question: `counterseal approval list`.")
         return True
-    if found is not None:  # the proposer is not in the group any more
+    if found is not None:  # the proposer is no longer in the group
         await cancel_run(connection, definitions, tenant, found[0], actor, "who proposed it has left the group")
     if members == {person}:
         raise AuthorizationError(
@@ -232,7 +233,7 @@ async def _warnings(
 
 
 def refuse(found: Findings) -> tuple[str, ...]:
-    """The warnings. ``DefinitionError`` if there are problems: it rolls the caller's transaction back."""
+    """The warnings. ``DefinitionError`` if there are problems, which rolls the caller's transaction back."""
     if found.problems:
         raise DefinitionError(tuple(found.problems))
     return tuple(found.warnings)

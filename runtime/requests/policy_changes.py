@@ -1,9 +1,9 @@
-"""A change of policy that takes two people: opens the approval for it, then applies or drops it (promise 11).
+"""Changes of policy that take two people: opens the approval of a change, then applies or drops it (promise 11).
 
-One of ``POLICY_APPROVERS`` proposes it, which starts a run of our own workflow; its gate asks the others, on the card
-as everywhere else. The vote that approves it makes the change in the same transaction: there is no moment at which it
-is approved and not in force, and a crash leaves neither. A proposal ends with its run, and with any other change of the
-policies, because it was shown against what was in force before.
+A member of ``POLICY_APPROVERS`` proposes a change, which starts a run of Counterseal's own workflow; its gate asks the
+other members, in every face. The approving vote makes the change in its own transaction: the change is never approved
+without being in force, and a crash leaves neither. A proposal ends with its run, and with any other change of the
+policies, because people saw it compared with the former policies.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from runtime.requests.steering import cancel_run
 from runtime.store import audit, documents, runs
 from runtime.store.documents import StoredWorkflow
 
-# The most that the question about a policy says: a run's input and a card take it whole.
+# The most bytes of a question about a policy: a run's input and a card must hold all of it.
 TOLD_BYTES_MAX = 192 * 1024
-# Runs in the transaction of the vote that decides.
+# A function that runs in the transaction of the deciding vote.
 Then: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
 class Way(StrEnum):
-    """The ways in which a policy is proposed to come in or out of force."""
+    """The ways in which a proposal puts a policy in force or takes it out of force."""
 
     ACTIVATE = "activate"
     RETIRE = "retire"
@@ -56,7 +56,7 @@ _MADE = {Way.ACTIVATE: EventType.POLICY_ACTIVATED, Way.RETIRE: EventType.POLICY_
 
 
 class Proposed(Struct, frozen=True):
-    """A change of one policy, as it is asked about; ``digest`` is of the version that comes in or out of force."""
+    """The proposed change of one policy; ``digest`` is of the version that is put in force or taken out of force."""
 
     way: Way
     name: str
@@ -69,12 +69,12 @@ class Proposed(Struct, frozen=True):
 
     @property
     def about(self) -> str:
-        """The beginning of the references of all runs that ask about this."""
+        """The common beginning of the references of all runs that ask about this change."""
         return f"{self.way}:{self.digest}"
 
 
 class Foreseen(Struct, frozen=True):
-    """A change with what it leads to, worked out with the tenant's documents locked."""
+    """A change with its consequences, worked out while the tenant's documents are locked."""
 
     change: Change
     consequences: JsonObject
@@ -83,7 +83,7 @@ class Foreseen(Struct, frozen=True):
 async def foresee(
     connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, policy: Member | None
 ) -> Foreseen:
-    """Work out the change and what it leads to, against what is in force now; no policy for one that is retired."""
+    """Work out a change and its consequences for the policies in force now; ``policy`` is None if one is retired."""
     change = await change_of(connection, definitions, tenant, proposed.name, policy)
     used = (await documents.past_policies(connection, tenant)).used(proposed.name)
     back = proposed.way is Way.ACTIVATE and used is not None and used.version > proposed.version
@@ -100,7 +100,7 @@ async def propose(
     foreseen: Foreseen,
     person: str,
 ) -> None:
-    """Ask the others of the group whether this change is to be made, in the caller's transaction."""
+    """Ask the other members of the group for approval of this change, in the caller's transaction."""
     workflow = load_workflow(POLICY_CHANGE_SOURCE, POLICY_CHANGE, definitions.catalog)
     stored = StoredWorkflow(
         workflow.name, workflow.version, workflow.digest, POLICY_CHANGE_SOURCE, workflow.frozen_operations
@@ -130,9 +130,9 @@ async def make(
     first: str,
     but: UUID | None = None,
 ) -> None:
-    """Make the change, record what it leads to, and end every proposal ``but`` this one.
+    """Make the change, record its consequences, and end every other proposal except the run ``but``.
 
-    When it returns, no append with an intent that the former policies have decided is under way any more.
+    Once it returns, no append with an intent by the former policies is under way any more.
     """
     facts = proposed.to_json()
     if proposed.way is Way.ACTIVATE:
@@ -147,19 +147,19 @@ async def make(
 async def end_others(
     connection: Connection, definitions: Definitions, tenant: str, actor: Actor, but: UUID | None = None
 ) -> None:
-    """End the proposals that were for the policy before: they have to be made anew."""
+    """End the other proposals, which were compared with the former policies: they have to be made anew."""
     for run_id in await runs.going_of(connection, tenant, POLICY_CHANGE):
         if run_id != but:
             await cancel_run(connection, definitions, tenant, run_id, actor, "the policies in force are others by now")
 
 
 def may_concern(approval: Approval) -> bool:
-    """True for a question that may be about a policy: it is decided with the tenant's documents locked."""
+    """True for a question that may be about a policy; it must be decided with the tenant's documents locked."""
     return GroupQuorum(POLICY_APPROVERS) in approval.terms.approvers
 
 
 def refusal(view: RunView, step: str, effect: ApprovalEvent | None, people: Directory) -> NotCounted | None:
-    """Say why a policy is not put in force by this vote, although it would decide: it takes two of the group."""
+    """The reason why this deciding vote puts no policy in force: its proposer has left the group; None if it does."""
     if not _is_of_policy(view, step) or effect is not ApprovalEvent.APPROVE or _proposer(view) in approvers(people):
         return None
     words = f"Whoever proposed this is not of the group {POLICY_APPROVERS} any more, so it cannot be put in force."
@@ -177,7 +177,7 @@ def _proposer(view: RunView) -> str:
 def following(
     view: RunView, step: str, definitions: Definitions, effect: ApprovalEvent | None, person: str
 ) -> Then | None:
-    """Say what follows from a decision at this step, in the same transaction; None if nothing does."""
+    """The function that makes the approved change in the vote's transaction; None if this vote makes none."""
     if not _is_of_policy(view, step) or effect is not ApprovalEvent.APPROVE:
         return None
     trigger: Any = view.run.trigger
@@ -187,7 +187,7 @@ def following(
     async def enact(connection: Connection) -> None:
         policy = None
         if proposed.way is Way.ACTIVATE:
-            # One that cannot be read any more comes in force all the same, and denies (fail-closed).
+            # A policy that cannot be read any more is put in force all the same, and denies (fail-closed).
             (policy,) = (await definitions.policies(connection, view.tenant_id, [proposed.digest])).members
         foreseen = await foresee(connection, definitions, view.tenant_id, proposed, policy)
         await make(connection, definitions, view.tenant_id, proposed, foreseen, actor, first, but=view.run_id)
@@ -198,8 +198,9 @@ def following(
 async def _summary(
     connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, foreseen: Foreseen
 ) -> str:
-    """Say what would change, for the card: versions, digests, the rules by their ids, what it leads to, and below that
-    the difference of the whole document. Nothing is left out: what is too large to be shown is not proposed.
+    """Describe a change for the card: versions, digests, rules by id, consequences, and the whole difference.
+
+    Nothing is left out: a change that is too large to be shown cannot be proposed.
     """
     used = (await documents.past_policies(connection, tenant)).used(proposed.name)
     after = None if proposed.way is Way.RETIRE else proposed.digest
@@ -232,7 +233,7 @@ async def _lines_of(connection: Connection, tenant: str, digest: str | None) -> 
 async def _head(
     connection: Connection, definitions: Definitions, tenant: str, proposed: Proposed, foreseen: Foreseen
 ) -> str:
-    """Name the versions, and say which rules change and what it leads to, in one line."""
+    """The first line of the summary: the versions, the changed rules and the consequences."""
     named = f"policy {proposed.name} version {proposed.version} (digest {proposed.digest[:12]})"
     used = (await documents.past_policies(connection, tenant)).used(proposed.name)
     before = None if used is None else await _rules(connection, definitions, tenant, used.digest)
@@ -265,7 +266,7 @@ async def _rules(connection: Connection, definitions: Definitions, tenant: str, 
 
 
 def _changes(before: Sequence[Rule] | None, after: Sequence[Rule] | None) -> str:
-    """The rules that were added, removed and changed, by their ids."""
+    """Name the added, removed and changed rules by their ids."""
     if before is None or after is None:
         return "The rules cannot be compared, because one of the two cannot be read any more."
     old, new = ({rule.id: rule.document for rule in rules} for rules in (before, after))

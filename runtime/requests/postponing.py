@@ -1,7 +1,7 @@
-"""Puts off the deadline of a wait for something outside, because those who work there need longer.
+"""Postpones the deadline of a wait for an outside process, because the people who work there need longer.
 
-The declaration of the operation says how far (``timeouts.extend_to``, counted from the wait's beginning). An event of
-the run moves the wait's deadline.
+The operation's declaration limits how far (``timeouts.extend_to``, counted from the wait's beginning). An event of the
+run moves the deadline.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from runtime.store.views import load
 
 
 class PutOff(Struct, frozen=True):
-    """An order to put the end of a wait off: to the moment ``until``, or to ``span`` from now."""
+    """An order to postpone the end of a wait: to the moment ``until``, or to ``span`` from now."""
 
     tenant_id: str
     correlation_key: str
@@ -37,7 +37,7 @@ class PutOff(Struct, frozen=True):
 
 
 class Later(Struct, frozen=True):
-    """The wait's deadline now; ``changed`` is False if it was as late already."""
+    """The new deadline of the wait; ``changed`` is False if it was that late already."""
 
     run_id: UUID
     step: str
@@ -48,9 +48,9 @@ class Later(Struct, frozen=True):
 async def put_off(database: Database, definitions: Definitions, order: PutOff) -> Later:
     """Move the deadline of a wait. ``InputError`` for a moment beyond the limit.
 
-    ``NotFoundError`` if nothing ever waited for the key, ``ConsistencyError`` if the wait is over, the token stale, or
-    the operation lets nobody put it off. One transaction: a crash before its end leaves the deadline as it was, and the
-    caller asks again.
+    ``NotFoundError`` if nothing ever waited for the key, ``ConsistencyError`` if the wait is over, the token is stale,
+    or the operation does not allow it. It is one transaction: a crash before its end leaves the deadline as it was, and
+    the caller repeats the call.
     """
     if (order.until is None) == (order.span is None):
         raise InputError("Say `until` or `for`, one of them.", where="until")

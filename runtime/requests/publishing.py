@@ -1,4 +1,4 @@
-"""Publishing documents: workflows, and the directory of people. Each publication is an audit event."""
+"""Publishes workflows and the directory of people. Each publication is an audit event."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from runtime.definition.schemas import refuse_unsendable
 from runtime.definition.workflow import load_workflow
 from runtime.engine.book.contributors import stated_contributors
 from runtime.engine.model.workflow import Workflow
-from runtime.requests.child_runs import check_children, given_by
+from runtime.requests.child_runs import check_children, result_schemas
 from runtime.requests.confirming import set_caps, waits_for
 from runtime.requests.declaring import settled
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
 from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
-from runtime.store.claims import COMPILING, aside
 from runtime.store.documents import StoredWorkflow
+from runtime.store.offload import COMPILING, offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ async def ensure_tenant(
     max_writes_per_run: int | None = None,
     weight: float | None = None,
 ) -> bool:
-    """Create the tenant if it is new, and set the caps that are given; return true if it is new."""
+    """Create the tenant if it is new, and set the given caps; return True if it is new."""
     created = await tenants.create(connection, check_tenant(tenant), new_id())
     if created or max_concurrency is not None:
         await tenants.set_slots(connection, tenant, max_concurrency or tenants.MAX_CONCURRENCY_DEFAULT)
@@ -79,7 +79,7 @@ async def publish_workflow(
     """Publish one version of a workflow. ``DefinitionError`` lists what is wrong with it.
 
     With ``owned``, the publisher is only an author: ``AuthorizationError`` for a name that somebody else has published
-    first, and what would act by itself waits for an admin (``runtime.requests.confirming``).
+    first, and a version that would act by itself waits for an admin (``runtime.requests.confirming``).
     """
     catalog, (workflow, wrong) = await settled(connection, definitions, tenant, text, partial(_compiled, text, file))
     wrong = wrong or await _misread(connection, definitions, tenant, (text, file, workflow, catalog))
@@ -116,7 +116,7 @@ async def publish_workflow(
 
 
 def _compiled(text: str, file: str, catalog: Catalog) -> tuple[Workflow, DefinitionError | None]:
-    """The workflow, and what is wrong with it if it is new: a published one goes on as it is."""
+    """Compile a workflow; return it with its faults, which count only if it is new: a published one stays usable."""
     try:
         return check_workflow(catalog, text, file), None
     except DefinitionError as error:
@@ -126,13 +126,13 @@ def _compiled(text: str, file: str, catalog: Catalog) -> tuple[Workflow, Definit
 async def _misread(
     connection: Connection, definitions: Definitions, tenant: str, made: tuple[str, str, Workflow, Catalog]
 ) -> DefinitionError | None:
-    """Compile a workflow once more with what the workflows that it runs give; what is wrong then."""
+    """Compile a workflow once more with the result schemas of the workflows that it runs; return the faults, if any."""
     text, file, workflow, catalog = made
-    children = await given_by(connection, definitions, tenant, workflow)
+    children = await result_schemas(connection, definitions, tenant, workflow)
     if not children:
         return None
     try:
-        await aside(COMPILING, partial(check_workflow, catalog, text, file, children=children), connection)
+        await offload(COMPILING, partial(check_workflow, catalog, text, file, children=children), connection)
     except DefinitionError as error:
         return error
     return None
@@ -149,7 +149,7 @@ def check_workflow(
 
 
 async def check_owner(connection: Connection, tenant: str, name: str, actor: Actor) -> None:
-    """Refuse a name that somebody else has published first. The tenant is locked, so one of two comes first."""
+    """Refuse a name that somebody else has published first. The tenant is locked, so two publishers come in order."""
     versions = await documents.workflow_versions(connection, tenant, name)
     owner = min(versions, key=lambda one: (one.published_at, one.version)).published_by if versions else actor.id
     if owner != actor.id:
@@ -162,8 +162,8 @@ async def check_owner(connection: Connection, tenant: str, name: str, actor: Act
 async def retire_workflow(connection: Connection, tenant: str, name: str, version: int, actor: Actor) -> Retired:
     """Let no run start with this version any more, for good; retiring it again changes nothing.
 
-    Runs that have started go on with it. Runs start with the newest version that is left: retiring the newest one goes
-    back to the one before. ``NotFoundError`` names what is published.
+    Started runs go on with it. New runs start with the newest version that is left: retiring the newest one goes back
+    to the previous one. ``NotFoundError`` lists the published versions.
     """
     await tenants.lock(connection, tenant)
     known = await documents.known_versions(connection, tenant, name)
@@ -176,7 +176,7 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
 
 
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
-    """The questions that nobody could decide under the policies in force, with the directory as it is now."""
+    """The questions of the policies in force that nobody of the present directory could decide."""
     groups = await tenants.groups(connection, tenant)
     said: list[str] = []
     for digest in await documents.in_force(connection, tenant):
@@ -194,9 +194,9 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:
     """Replace the tenant's people and groups. Rights are read when a vote arrives, so this takes effect at once.
 
-    Two of ``POLICY_APPROVERS`` must agree if it changes who belongs to that group, or an account, e-mail or service
-    account of its members. Otherwise one person could approve their own policy in the name of a second one.
-    People leave, so it is no error if nobody is left who could decide; the warnings say so.
+    Two members of ``POLICY_APPROVERS`` must agree if it changes who belongs to that group, or an account, e-mail or
+    service account of its members. Otherwise one person could approve their own policy in the name of a second one.
+    People leave, so it is no error if nobody could decide a question any more; the warnings say so.
     """
     content = load_directory(text, file)
     await tenants.lock(connection, tenant)
@@ -216,7 +216,7 @@ async def publish_directory(connection: Connection, tenant: str, text: str, file
 
 
 async def _check_workspaces(connection: Connection, tenant: str, content: DirectoryDocument) -> None:
-    """Refuse Slack accounts without their workspace, if the tenant has an app of its own: ids are of one workspace."""
+    """Refuse Slack ids without a workspace if the tenant has its own app: ids are unique only in a workspace."""
     standing = await tenant_settings.standing(connection, tenant)
     if standing is None or standing.version is None:
         return
@@ -229,12 +229,12 @@ async def _check_workspaces(connection: Connection, tenant: str, content: Direct
                 raise InputError(words, where="slack", remedy=f"Write T…/{account}.")
 
 
-# At most so many open questions are looked at, the oldest first; the rest is counted.
+# The most open questions that are checked, the oldest first; the rest is counted.
 QUESTIONS_MAX = 500
 
 
 class Unread(Struct, frozen=True):
-    """An open question that nobody could decide, and why."""
+    """An open question that nobody could decide, and the reason."""
 
     approval_id: UUID
     run_id: UUID
@@ -250,7 +250,7 @@ class Unread(Struct, frozen=True):
 async def unread(connection: Connection, tenant: str, people: Directory) -> list[Unread]:
     """The open questions that nobody of this directory could decide, not even after their escalation.
 
-    Questions that ask a Slack group are left out: who is in that is known when somebody votes.
+    Questions to a Slack group are left out: its members are known only when somebody votes.
     """
     found = []
     for one in await approvals.open_questions(connection, tenant, QUESTIONS_MAX):

@@ -1,7 +1,7 @@
-"""Compares ServiceNow's records with our runs and receipts: what a trigger should have met, and who wrote what.
+"""Compares ServiceNow's records with our runs and receipts: events that started no run, and writes without a receipt.
 
-The table of a record shows how it is now, and who changed it last and when. So a record that has changed since is
-judged as it is now, and of several writes to a record the last one is seen.
+A table shows only the present state of a record, and who changed it last and when. So a record that has changed since
+the event is judged by its present state, and only the last of several writes is seen.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from core.identity import normalised
 from evidence.events import EventType
 from runtime.definition.catalog import Definitions
 from runtime.engine.model.workflow import Workflow
-from runtime.requests.periods import told
+from runtime.requests.periods import events_of
 from runtime.store import documents, logs
 
 log = structlog.get_logger(__name__)
 
-# ServiceNow's times have whole seconds, and its clock is another one.
+# The tolerance of comparisons: ServiceNow's times have whole seconds, and its clock differs from ours.
 TOLERANCE = timedelta(seconds=5)
 _MOMENT = "%Y-%m-%d %H:%M:%S"
 _OPERATIONS = "servicenow."
 
-# Reads all records of a table that an encoded query selects.
+# A function that reads all records of a table that an encoded query selects.
 Read: TypeAlias = Callable[[str, str], Awaitable[list[JsonObject]]]
 
 
 class Row(Struct, frozen=True):
-    """A record that a trigger should have met, or a write by our integration user, and what we have of it."""
+    """An event for a trigger, or a write by our integration user, and the run or receipt that we have for it."""
 
     what: str
     table: str
@@ -50,7 +50,7 @@ class Row(Struct, frozen=True):
 
 
 class Window(Struct, frozen=True):
-    """The time within which a receipt's write was made."""
+    """The span of time within which a receipt's write was made."""
 
     since: datetime
     until: datetime
@@ -61,16 +61,16 @@ class Window(Struct, frozen=True):
 async def reconcile(
     database: Database, definitions: Definitions, tenant: str, period: tuple[datetime, datetime], read: Read, own: str
 ) -> list[Row]:
-    """Compare all tables that triggers of this tenant name, or receipts of the period. ``own`` is our integration user.
+    """Compare all tables that the tenant's triggers or the period's receipts name. ``own`` is our integration user.
 
-    Nothing is written, so a crash leaves nothing.
+    It writes nothing, so a crash leaves nothing.
     """
     async with database.connection() as connection:
         stored = await documents.newest_workflows(connection, tenant)
         begun, received = await logs.begun(connection, tenant), await logs.received(connection, tenant)
         windows = defaultdict[tuple[str, str], list[Window]](list)
         for run in await logs.active(connection, tenant, *period):
-            for place, window in _windows(str(run), await told(connection, run)):
+            for place, window in _windows(str(run), await events_of(connection, run)):
                 windows[place].append(window)
     listening = [one for one in map(definitions.compiled, stored) if one.servicenow is not None]
     tables = {one.servicenow.table for one in listening if one.servicenow is not None}
@@ -98,7 +98,7 @@ def _met(
     period: tuple[datetime, datetime],
     known: tuple[Mapping[tuple[str, str], Any], set[tuple[str, str, str, str | None]], str],
 ) -> Iterator[Row]:
-    """The events of a record that this workflow listens to, as far as the record shows them."""
+    """Yield the events of a record to which this workflow listens, as far as the record shows them."""
     listens, (begun, received, own) = workflow.servicenow, known
     if listens is None or listens.table != table:
         return
@@ -123,7 +123,7 @@ def _met(
 
 
 def _event(table: str, kind: str, record: JsonObject) -> tuple[JsonObject, datetime | None]:
-    """The event as the record would send it, and its time; None if the record does not show that it happened."""
+    """Build the event that the record would have sent, with its time, which is None if the record does not show it."""
     event: JsonObject = {**record, "table": table, "event": kind, "opened_by_user_name": record.get("sys_created_by")}
     if kind == "insert":
         event |= {"sys_mod_count": "0", "sys_updated_by": record.get("sys_created_by")}
@@ -135,7 +135,7 @@ def _event(table: str, kind: str, record: JsonObject) -> tuple[JsonObject, datet
 def _written(
     table: str, record: JsonObject, period: tuple[datetime, datetime], own: str, windows: list[Window]
 ) -> Iterator[Row]:
-    """The last write to a record, if it was in the period and our integration user made it."""
+    """Yield the last write to a record, if our integration user made it in the period."""
     at = _moment(record.get("sys_updated_on"))
     if at is None or not period[0] <= at < period[1] or not _same(str(record.get("sys_updated_by") or ""), own):
         return
@@ -148,7 +148,7 @@ def _written(
 
 
 def _windows(run: str, events: list[dict[str, Any]]) -> Iterator[tuple[tuple[str, str], Window]]:
-    """The writes of a run to ServiceNow, each with its table and record, as far as the run's values are kept."""
+    """Yield the writes of a run to ServiceNow, each with its table and record, as far as the run's values are kept."""
     targets = dict[str, tuple[str, str]]()
     begun = dict[str, datetime]()
     for event in events:

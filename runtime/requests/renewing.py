@@ -1,9 +1,9 @@
-"""Publishes the documents that a process finds in its folder when it starts, but only those that are new.
+"""Publishes documents from a process's folder when the process starts, but only the new ones.
 
-Somebody may have published something else meanwhile, by hand, in an emergency; and the folder may be an old one, on one
-machine of several. So a start takes a tenant forward and never back. A text is new if it was never published in the
-tenant, and its version is above all that were published under its name; a name that was retired stays retired.
-Everything else is left alone, and reported. To go back, publish by hand.
+Somebody may have published something else by hand in an emergency, and one machine of several may have an old folder.
+So a start takes a tenant forward and never back. A text is new if it was never published in the tenant, and its version
+is above all published versions of its name; a retired name stays retired. Everything else is left alone, and reported.
+To go back, publish by hand.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runtime.store.documents import Edition, Past
 
 
 class Left(Struct, frozen=True):
-    """A document that was not published, and why."""
+    """A document that was not published, and the reason."""
 
     name: str
     version: int
@@ -38,7 +38,7 @@ class Left(Struct, frozen=True):
 
 
 class Before(Struct, frozen=True):
-    """The tenant's documents before the folder was looked at. ``connection`` and the tenant's lock are the caller's."""
+    """The tenant's documents before the renewal. The caller owns ``connection`` and holds the tenant's lock."""
 
     tenant: str
     workflows: tuple[Edition, ...]
@@ -46,10 +46,10 @@ class Before(Struct, frozen=True):
 
     @classmethod
     async def look(cls, connection: Connection, tenant: str) -> Before:
-        """Lock the tenant until the transaction ends, and see what it has.
+        """Lock the tenant until the transaction ends, and read its documents.
 
-        So of processes that start together one publishes, and the others find it published. A crash before the commit
-        leaves everything as it was, and the next process that starts publishes it.
+        So if processes start together, one publishes, and the others find the documents published. A crash before the
+        commit leaves everything as it was, and the next start publishes it.
         """
         await tenants.lock(connection, tenant)
         policies = await documents.past_policies(connection, tenant)
@@ -64,7 +64,7 @@ Renewed: TypeAlias = Published | Left
 async def renew_workflow(
     connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
 ) -> Renewed:
-    """Publish a version, unless a higher one was there before. ``ConsistencyError`` as ``publish_workflow``."""
+    """Publish a version, unless a higher one is published. ``ConsistencyError`` as for ``publish_workflow``."""
     found = load_workflow(text, file, await definitions.published(connection, before.tenant))
     edition = Edition(found.name, found.version, found.digest)
     higher = _higher(edition, before.workflows)
@@ -76,7 +76,7 @@ async def renew_workflow(
 async def renew_policy(
     connection: Connection, definitions: Definitions, before: Before, text: str, file: str, actor: Actor
 ) -> Renewed:
-    """Publish and activate a policy that is new, or takes the one of its name forward. Errors as ``publish_policy``."""
+    """Publish and activate a policy with a new name or a higher version. Errors as for ``publish_policy``."""
     found = definitions.compile_policy(text, file, await definitions.published(connection, before.tenant))
     edition = Edition(found.name, found.version, found.digest)
     past = await documents.past_policies(connection, before.tenant)
@@ -91,7 +91,7 @@ async def renew_policy(
 
 
 async def renew_directory(connection: Connection, before: Before, text: str, file: str, actor: Actor) -> Renewed:
-    """Publish a directory that takes the one in use forward. ``ConsistencyError`` for another text of its version."""
+    """Publish a directory with a higher version than the one in use. ``ConsistencyError`` if the version is taken."""
     found = load_directory(text, file)
     edition = Edition(found.directory, found.version, sha256_hex(text.encode()))
     past = await documents.past_directories(connection, before.tenant)
@@ -114,7 +114,7 @@ async def renew_directory(connection: Connection, before: Before, text: str, fil
 
 
 def _not_forward(edition: Edition, past: Past) -> str:
-    """The reason why publishing it would not take the tenant forward; empty if it would."""
+    """The reason why publishing the text would not take the tenant forward; "" if it would."""
     if edition in past.editions:
         used = past.used(edition.name) or next(iter(past.in_use), None)
         return f"it was published before, and {used} is in use" if used else "it was published before"
@@ -123,7 +123,7 @@ def _not_forward(edition: Edition, past: Past) -> str:
 
 
 def _put_away(edition: Edition, before: Past) -> str:
-    """The reason why a policy of this name does not come into force by a start: somebody has left it out of force."""
+    """The reason why a start does not put a policy of this name in force: somebody took it out of force; or ""."""
     known = any(one.name == edition.name for one in before.editions)
     return "a policy of this name is published and not in force" if known and before.used(edition.name) is None else ""
 
@@ -136,11 +136,11 @@ def _renamed(edition: Edition, past: Past) -> str:
 
 
 def _of_number(edition: Edition, editions: Iterable[Edition]) -> bool:
-    """True if something with this name and version was published, whatever its text."""
+    """True if this name and version was published, whatever its text."""
     return any((one.name, one.version) == (edition.name, edition.version) for one in editions)
 
 
 def _higher(edition: Edition, editions: Iterable[Edition]) -> Edition | None:
-    """The highest version of the same name that is above this one."""
+    """The highest published version of the same name, if it is above this one; else None."""
     above = [one for one in editions if one.name == edition.name and one.version > edition.version]
     return max(above, key=lambda one: one.version, default=None)

@@ -1,4 +1,4 @@
-"""The replay of a stored run: its book, and all that its events are compared with (promises 5 and 6)."""
+"""Replays a stored run: its book, and everything with which its events are compared (promises 5 and 6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SETTLED = timedelta(minutes=1)
 
 
 async def again(connection: Connection, definitions: Definitions, book: Book) -> Replay:
-    """The run before its first event, with all that its events are compared with."""
+    """Prepare the replay: the run before its first event, with everything with which its events are compared."""
     editions = await definitions.editions(connection, book)
     graphs = [workflow.graph for workflow in editions]
     opened, row = book.opened, book.row
@@ -49,7 +49,7 @@ async def again(connection: Connection, definitions: Definitions, book: Book) ->
 async def _origins(
     connection: Connection, book: Book, editions: Sequence[Workflow], constants: Mapping[str, object]
 ) -> Retracing:
-    """All that origins are found by: the people of today, and the books of agents whose turns are remembered."""
+    """The material for finding origins: today's people, and the books of agents whose turns are remembered."""
     row, opened = book.row, book.opened
     people = await tenants.directory(connection, row["tenant_id"])
     since = await documents.directory_since(connection, row["tenant_id"])
@@ -73,7 +73,7 @@ def evaluated(event: DecisionMade) -> tuple[str, ...]:
 def _judge(
     policies: Mapping[tuple[str, ...], PolicySet], workflow: str, event: DecisionMade
 ) -> tuple[str, list[Json]] | None:
-    """The recorded decision, made once more by the same policies over the same facts (promise 1)."""
+    """Make the recorded decision once more, by the same policies over the same facts (promise 1)."""
     of_event = policies.get(evaluated(event), NO_POLICIES)
     if of_event.broken or not of_event.policies:
         return None

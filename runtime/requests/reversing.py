@@ -1,8 +1,8 @@
-"""Undo: a run of our own with one step, which does what a receipt says would reverse its effect.
+"""Undoes an effect: starts a run of Counterseal's own workflow, whose one step does what the receipt's reversal says.
 
-It is judged like any action, by today's policies and declarations, and may need an approval. The engine refuses it if
-the record was changed since (``runtime.engine.life.reversal``). An effect is reversed once: as long as one reversal of
-it is under way or done, no other begins.
+The step is judged like any action, by today's policies and declarations, and may need an approval. The engine refuses
+it if the record was changed after the effect (``runtime.engine.life.reversal``). An effect is reversed once: while one
+reversal of it is under way or done, no other begins.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OVER = (RunState.FAILED_TERMINAL, RunState.CANCELED)
 
 
 class Undo(Struct, frozen=True):
-    """An order to reverse the effect of a receipt. ``started_by`` is the account that was authenticated over HTTP."""
+    """An order to reverse a receipt's effect. ``started_by`` is the authenticated account of an HTTP request."""
 
     tenant_id: str
     workspace_id: str
@@ -52,14 +52,14 @@ class Undo(Struct, frozen=True):
 
 
 async def reverse(connection: Connection, tenant: str, definitions: Definitions, asked: Undo) -> Started:
-    """Start the run that reverses an effect, in the caller's transaction. ``ConsistencyError`` says why not.
+    """Start the run that reverses an effect, in the caller's transaction. ``ConsistencyError`` if that is impossible.
 
     A crash before the commit leaves nothing; after it, the run goes on by itself.
     """
     check_text(asked.reason, "reason")
     if not asked.reason.strip():
         raise InputError("is empty", where="reason", remedy="Say why it is undone: it is kept with the run.")
-    run, receipt, operations = await _found(connection, definitions, tenant, asked.receipt_id)
+    run, receipt, operations = await _find_receipt(connection, definitions, tenant, asked.receipt_id)
     known = await runs.reversals(connection, tenant, asked.receipt_id)
     if going := [row for row in known if RunState(row["status"]) not in _OVER]:
         words = f"The run {going[0]['run_id']} reverses it, or has reversed it, already."
@@ -97,11 +97,11 @@ def _is_subject(marked: str) -> bool:
     return contributors.parted(marked)[0] is Role.SUBJECT
 
 
-async def _found(
+async def _find_receipt(
     connection: Connection, definitions: Definitions, tenant: str, receipt_id: UUID
 ) -> tuple[Run, ReceiptRow, dict[str, Operation]]:
-    """The receipt, with its run and the declarations of that. A receipt's id begins like that of its run."""
-    for run_id in await runs.beside(connection, tenant, receipt_id):
+    """Find a receipt, its run and that run's declarations. The first bytes of a receipt's id are those of its run."""
+    for run_id in await runs.of_part(connection, tenant, receipt_id):
         book = await books.read(connection, tenant, run_id)
         if book.purged:
             continue
@@ -123,7 +123,7 @@ def _reversal_of(receipt: ReceiptRow) -> dict[str, Any]:
 
 
 def _wrote(operation: Operation, receipt: ReceiptRow, reversal: Operation, given: JsonObject) -> JsonObject:
-    """The values that the effect had written in the fields that would be restored. Secret ones are not kept anew."""
+    """The values that the effect wrote to the fields to be restored; secret values are left out."""
     kept: Any = receipt.action["input"]
     if secret_names(operation.input_schema, kept) or secret_names(reversal.input_schema, given):
         words = "It holds secret values, which no run's input may hold."
@@ -133,7 +133,7 @@ def _wrote(operation: Operation, receipt: ReceiptRow, reversal: Operation, given
 
 
 def _workflow(catalog: Catalog, operation: Operation, wanted: Json) -> StoredWorkflow:
-    """The workflow with the one step. The input was proposed before, word by word: nothing is escaped a second time."""
+    """The workflow with the one step. Its input was escaped when it was first proposed, so it is not escaped again."""
     assert isinstance(wanted, dict), "an input is an object"
     names, languages = sorted(wanted.keys() - operation.params.keys()), InputLanguages(operation.input_schema)
     values = {name: of_input(name, raw=languages.within((name,))) for name in names}

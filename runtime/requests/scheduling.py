@@ -1,8 +1,8 @@
-"""The moments of schedules: each starts one run of its workflow, or is named as missed or skipped (Q-1).
+"""Decides the moments of schedules: each starts one run of its workflow, or is recorded as missed or skipped.
 
-A keeper decides about all moments that have come since the last ones that it decided about, under the lock of the
-schedule's row. The newest one starts a run. Each older one was missed, because no keeper was there. What became of a
-moment is kept once for the workflow's name, whatever its version, and so is the run: two keepers start one.
+A keeper decides about all moments that have come since the last decision, under the lock of the schedule's row. The
+newest one starts a run. Each older one was missed, because no keeper was running. A moment has one outcome for the
+workflow's name, whatever the version, and one run: two keepers start only one.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from runtime.store.triggered import FAILED, MISSED, SKIPPED, STARTED, Place
 
 # A moment that is decided about later than this was missed.
 LATE = timedelta(minutes=5)
-# The most moments that are decided about in one transaction; the others follow in the next sweep.
+# The most moments that one transaction decides about; the next sweep decides about the others.
 MOMENTS_MAX = 100
-# The codes of missed moments: no keeper was there, or a newer moment has come before a keeper looked.
+# The codes of missed moments: no keeper was running, or a newer moment came before a keeper looked.
 DOWN, NEWER = "down", "newer"
 
 
 async def fire(database: Database, definitions: Definitions, tenant: str, workflow: str, now: datetime) -> bool:
-    """Decide about the moments of a schedule that have come by ``now``, the database's time; False if there are none.
+    """Decide the moments of a schedule that have come by ``now``, the database's time; False if there are none.
 
-    One transaction: after a crash before its commit, the next sweep decides about the same moments.
+    It is one transaction: after a crash before its commit, the next sweep decides the same moments.
     """
     async with database.transaction(tenant) as connection:
-        found = await schedules.held(connection, tenant, workflow)
+        found = await schedules.lock(connection, tenant, workflow)
         if found is None:
             return False
         kept, standing = found
@@ -54,7 +54,7 @@ async def fire(database: Database, definitions: Definitions, tenant: str, workfl
 
 
 def _due(kept: Kept, standing: Standing, now: datetime) -> list[datetime]:
-    """The moments that have come: of the schedule that is kept, as long as it stood, then of the one that stands."""
+    """The moments that have come: of the kept schedule while it was valid, then of the schedule in use now."""
     if kept.schedule == standing.schedule and kept.next_at is not None and standing.ended is None:
         return _between(kept.schedule, kept.upto, now)
     switch = _switch(kept, standing, now)
@@ -66,9 +66,9 @@ def _due(kept: Kept, standing: Standing, now: datetime) -> list[datetime]:
 
 
 def _switch(kept: Kept, standing: Standing, now: datetime) -> datetime:
-    """The time from which on the version that stands counts: since it could start runs, or since the other was retired.
+    """The time from which on the version in use counts: when it became startable, or when the kept one was retired.
 
-    Retiring the newest version goes back to the one before, which could start runs long ago.
+    Retiring the newest version goes back to the previous one, which became startable long ago.
     """
     if standing.since is None:
         return now
@@ -80,7 +80,7 @@ def _between(schedule: JsonObject, after: datetime, until: datetime) -> list[dat
 
 
 def _moved(kept: Kept, standing: Standing, due: Sequence[datetime], now: datetime) -> Kept:
-    """The schedule after these moments. If there may be more, it stays what it was, and is due at once."""
+    """The schedule after these moments. If more moments may have come, its version stays, and it is due at once."""
     if len(due) == MOMENTS_MAX:
         return replace(kept, upto=due[-1], next_at=due[-1])
     if standing.schedule is None or standing.version is None or standing.since is None:
@@ -101,7 +101,7 @@ async def _decide(
     due: Sequence[datetime],
     now: datetime,
 ) -> None:
-    """Start the run of the newest moment, if it is to start, and name each other one as missed."""
+    """Start the run of the newest moment if it should start, and record each other moment as missed."""
     told = await schedules.known(connection, tenant, workflow, [_ref(moment) for moment in due])
     new = [moment for moment in due if _ref(moment) not in told]
     more = len(due) == MOMENTS_MAX
@@ -132,7 +132,7 @@ async def _started(
     moment: datetime,
     now: datetime,
 ) -> bool:
-    """Start the run of a moment, as what is running allows; False if the moment was missed, and is to be skipped."""
+    """Start the run of a moment if running ones allow it; False if the moment was missed, and is to be skipped."""
     schedule = workflow.schedule
     if schedule is None or (now - moment > LATE and schedule.missed is Missed.SKIP):
         return False
@@ -166,7 +166,7 @@ async def _note(
 
 
 def _ref(moment: datetime) -> str:
-    """The key of a moment. Keys of a workflow are sorted as their moments are."""
+    """The key of a moment. Keys sort in the order of their moments."""
     return f"schedule:{utc_text(moment)}"
 
 

@@ -1,4 +1,4 @@
-"""Shows that a tenant's log has the newest leaf of a run: the leaf, and a proof in a file that is verified offline."""
+"""Proves that a tenant's log has the newest leaf of a run: the leaf, and a proof file that is verified offline."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from runtime.store import logs
 
 
 class Sealed(Struct, frozen=True):
-    """The newest leaf of a run that a signed checkpoint covers, and the proof of that."""
+    """The newest leaf of a run that a signed checkpoint covers, with its proof."""
 
     leaf: Leaf
     proof: bytes
 
 
 async def sealed(connection: Connection, tenant: str, run_id: UUID) -> Sealed | None:
-    """The newest signed leaf of a run; None if there is none yet. Nothing is written."""
+    """The newest signed leaf of a run; None if there is none yet. Writes nothing."""
     data = await logs.checkpoint(connection, tenant)
     if data is None:
         return None

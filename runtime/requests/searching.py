@@ -1,7 +1,7 @@
-"""Answers an auditor's question about runs: who had which part in them, what was decided by which rule, what was done.
+"""Answers an auditor's question about runs: who took which part, which rule decided what, and what was done.
 
-Rows narrow the search; what is shown of a run comes from its lines, which are verified on each read. A page looks at a
-bounded number of runs, so a page may be short and still have a next one.
+Columns narrow the search; the answer about a run comes from its lines, which are verified on each read. A page looks at
+a bounded number of runs, so a short page may still have a next one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHOWN_MAX = 100
 
 
 class Part(StrEnum):
-    """The part of a person in a run. ``REFUSED``: they clicked, and it did not count."""
+    """The part of a person in a run. ``REFUSED``: their click did not count."""
 
     REQUESTER = "requester"
     APPROVER = "approver"
@@ -63,9 +63,10 @@ _OF_PEOPLE = {
 
 
 class Asked(Struct, frozen=True):
-    """A question about runs: each member that is given narrows it.
+    """A question about runs: each given member narrows it.
 
-    ``since`` and ``until`` (excluded) bound the time of the vote, if it asks for an approver, else the run's beginning.
+    ``since`` and ``until`` (excluded) bound the time of the vote if the question is about an approver, else the run's
+    beginning.
     """
 
     person: str | None = None
@@ -81,7 +82,7 @@ class Asked(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """The runs that were found, newest first, how many were looked at, and where the next page begins, if one does."""
+    """The found runs, newest first, the number of runs looked at, and the key of the next page, if there is one."""
 
     runs: Sequence[Row]
     looked_at: int
@@ -99,7 +100,7 @@ async def find(
 ) -> Answer:
     """Look for up to ``limit`` runs. ``Diverged`` if the lines of one are not those that were written.
 
-    The question itself is an event of the tenant. A crash before the commit leaves no event, and nothing was shown.
+    The search itself is an event of the tenant. A crash before the commit leaves no event, and nothing was shown.
     """
     person, narrowed = await _narrowed(connection, tenant, asked)
     if asked.part is not Part.APPROVER and asked.until is not None:
@@ -115,7 +116,7 @@ async def find(
             if not row["fits"] or (asked.part is Part.REFUSED and str(row["run_id"]) not in clicks):
                 continue
             mine = clicks.get(str(row["run_id"]), ())
-            if (told := await _told(connection, tenant, definitions, asked, person, row, mine)) is not None:
+            if (told := await _matching_run(connection, tenant, definitions, asked, person, row, mine)) is not None:
                 found.append(told)
                 if len(found) == limit:
                     return Answer(found, looked, after)
@@ -145,7 +146,7 @@ async def _narrowed(connection: Connection, tenant: str, asked: Asked) -> tuple[
     )  # fmt: skip
 
 
-async def _told(
+async def _matching_run(
     connection: Connection,
     tenant: str,
     definitions: Definitions,
@@ -154,20 +155,20 @@ async def _told(
     row: Row,
     clicks: Sequence[TenantEvent],
 ) -> Row | None:
-    """The run as its lines tell it; None if it is not what was asked for."""
+    """The answer about a run by its lines; None if it does not fit the question."""
     lines = await books.lines(connection, tenant, row["run_id"])
     plot = fold({**orjson.loads(line), "seq": seq} for seq, line in enumerate(lines))
     for event in clicks:
         if (question := plot.asked.get(event["data"]["approval"])) is not None:
             click = Vote(event["seq"], event["ts"], event["actor"]["id"], "", refused=event["data"]["code"])
             question.votes.append(click)
-    judged = [one for one in plot.judged.values() if _wanted(one, asked)]
+    judged = [one for one in plot.judged.values() if _decision_fits(one, asked)]
     questions = [one for one in plot.asked.values() if _answered(one, asked, person)]
     by_rules = asked.operation is not None or asked.rule is not None or asked.decision in _OF_RULES
     by_people = asked.decision in _OF_PEOPLE or asked.part in (Part.APPROVER, Part.REFUSED)
     if (by_rules and not judged) or (by_people and not questions):
         return None
-    if asked.part is Part.CONTRIBUTOR and not await _shaped(connection, tenant, row, person):
+    if asked.part is Part.CONTRIBUTOR and not await _is_contributor(connection, tenant, row, person):
         return None
     if asked.target is not None and not await _aimed(connection, tenant, definitions, row, asked.target):
         return None
@@ -192,7 +193,7 @@ async def _told(
 
 
 async def _clicks(connection: Connection, tenant: str, person: str | None) -> dict[str, list[TenantEvent]]:
-    """The clicks of a person that did not count, by run: they stand in the tenant's stream, which is verified."""
+    """A person's clicks that did not count, by run. They are in the tenant's stream, which is verified."""
     found: dict[str, list[TenantEvent]] = {}
     for event in (await streams.read(connection, tenant)).events:
         if event["type"] == EventType.APPROVAL_VOTE_REFUSED and event["actor"]["id"] == person:
@@ -200,7 +201,7 @@ async def _clicks(connection: Connection, tenant: str, person: str | None) -> di
     return found
 
 
-def _wanted(judged: Judged, asked: Asked) -> bool:
+def _decision_fits(judged: Judged, asked: Asked) -> bool:
     return (
         asked.operation in (None, judged.operation)
         and (asked.decision not in _OF_RULES or judged.outcome == _OF_RULES[asked.decision])
@@ -224,14 +225,14 @@ def _within(ts: str, asked: Asked) -> bool:
     return (asked.since is None or at >= asked.since) and (asked.until is None or at < asked.until)
 
 
-async def _shaped(connection: Connection, tenant: str, row: Row, person: str | None) -> bool:
+async def _is_contributor(connection: Connection, tenant: str, row: Row, person: str | None) -> bool:
     """True if the person is a contributor of one of the run's questions."""
     listed = await console.questions_of_run(connection, tenant, row["run_id"], SHOWN_MAX)
     return any(person in (each.person, each.principal) for one in listed for each in one.stored.approval.contributors)
 
 
 async def _aimed(connection: Connection, tenant: str, definitions: Definitions, row: Row, target: str) -> bool:
-    """True if one of the run's effects had this target, or one below it. Without its values nobody can tell."""
+    """True if one of the run's effects had this target or one below it; False if the run's values are erased."""
     view = await seen(connection, definitions, tenant, row["run_id"])
     return any(str(one.get("target") or "").startswith(target) for one in view.receipts)
 

@@ -1,8 +1,8 @@
-"""One verb for many runs that a filter finds: a plan first, then a result for each (retry, cancel, pause).
+"""Applies one verb (retry, cancel, pause) to many runs that a filter finds: first a plan, then a result for each run.
 
-The plan does to each run what the verb does, in a transaction that is undone: so it knows exactly which runs cannot,
-and why. Each run has a transaction of its own, also when it is done: one that cannot stops no other. A crash leaves the
-runs that come later as they were, and the same request again finds those.
+The plan applies the verb to each run in a transaction that is rolled back: so it knows exactly for which runs the verb
+fails, and why. Each run has its own transaction when the plan is carried out, too: a failure stops no other run. A
+crash leaves the later runs as they were, and a repeated request finds them.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from runtime.store import read_models
 RUNS_MAX = 10_000
 PAGE = 500
 PARALLEL = 4
-# People say this of a run that has failed for good.
+# The word for the status of a run that has failed for good.
 FAILED = "failed"
 
 
 class Verb(StrEnum):
-    """A thing to do with each run."""
+    """An action on each run."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -49,9 +49,9 @@ KEYS = ("status", "workflow", "version", "reference", "requested-by", "error", "
 
 
 class Where(Struct, frozen=True):
-    """A filter of runs. ``error`` is the code with which they failed; ``after`` and ``before`` bound their start.
+    """A filter of runs. ``error`` is the code of their failure; ``after`` and ``before`` bound their start.
 
-    ``going`` are those that are not over.
+    ``going``: only open runs.
     """
 
     status: str | None = None
@@ -65,7 +65,7 @@ class Where(Struct, frozen=True):
     going: bool = False
 
     def fits(self, row: Mapping[str, Any]) -> bool:
-        """True if a run is one of them, as far as the database has not looked."""
+        """True if a row fits those conditions of the filter that the database did not check."""
         return (
             (self.version is None or row["workflow_version"] == self.version)
             and (self.error is None or (row["error"] or {}).get("code") == self.error)
@@ -75,12 +75,12 @@ class Where(Struct, frozen=True):
         )
 
 
-# Does something with one run inside a transaction, and says how it is then.
+# A function that acts on one run inside a transaction, and returns the outcome in words.
 Steer: TypeAlias = Callable[[Connection, Definitions, str, UUID, Actor, str], Awaitable[str]]
 
 
-class Told(Struct, frozen=True):
-    """The plan or the result for one run: ``ok``, and the status that it has then, or the reason why not."""
+class Result(Struct, frozen=True):
+    """The plan or result for one run: ``ok``, and in ``says`` its status afterwards, or the reason of the failure."""
 
     run_id: UUID
     reference: str
@@ -91,7 +91,7 @@ class Told(Struct, frozen=True):
 
 
 def where_of(texts: Sequence[str]) -> Where:
-    """The filter of texts such as ``status=failed``. ``InputError`` names what is wrong; none at all is refused."""
+    """Parse a filter from one or more texts such as ``status=failed``. ``InputError`` names what is wrong."""
     found: dict[str, Any] = {}
     for text in texts:
         key, sign, value = text.partition("=")
@@ -133,8 +133,8 @@ async def plan(
     actor: Actor,
     reason: str,
     most: int = RUNS_MAX,
-) -> list[Told]:
-    """Tell for each run what would become of it, the oldest first, and change nothing.
+) -> list[Result]:
+    """Work out for each run, the oldest first, what the verb would do; change nothing.
 
     ``InputError`` if the filter finds more than ``most``, or without a reason.
     """
@@ -142,7 +142,7 @@ async def plan(
     if not reason.strip():
         raise InputError("is empty.", where="reason", remedy="Say why; each run's book keeps it.")
     rows = await _rows(database, tenant, where, most)
-    told = list[Told]()
+    told = list[Result]()
     for some in _chunks(rows):
         trying = (_try(database, definitions, tenant, verb, row, actor, reason, undo=True) for row in some)
         told += await asyncio.gather(*trying)
@@ -154,13 +154,13 @@ async def carry_out(
     definitions: Definitions,
     tenant: str,
     verb: Verb | Steer,
-    planned: Sequence[Told],
+    planned: Sequence[Result],
     actor: Actor,
     reason: str,
-) -> AsyncIterator[Told]:
-    """Do it to each run of the plan that can, and yield the result of each; the others stay as they were planned."""
+) -> AsyncIterator[Result]:
+    """Carry the plan out for each run that is ``ok``, and yield each result; other runs are yielded as planned."""
 
-    async def act(one: Told) -> Told:
+    async def act(one: Result) -> Result:
         if not one.ok:
             return one
         row = {"run_id": one.run_id, "reference": one.reference, "workflow": one.workflow, "status": one.was}
@@ -172,7 +172,7 @@ async def carry_out(
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield the rows by as many as are worked on at a time."""
+    """Yield the rows in groups of those that are worked on at the same time."""
     for begin in range(0, len(rows), PARALLEL):
         yield rows[begin : begin + PARALLEL]
 
@@ -192,7 +192,7 @@ async def _rows(database: Database, tenant: str, where: Where, most: int) -> lis
 
 
 class _Undone(Exception):
-    """Undoes the transaction of a plan."""
+    """Raised to roll back the transaction of a plan."""
 
 
 async def _try(
@@ -205,8 +205,8 @@ async def _try(
     reason: str,
     *,
     undo: bool,
-) -> Told:
-    told = Told(row["run_id"], row["reference"], row["workflow"], row["status"], True, "")
+) -> Result:
+    told = Result(row["run_id"], row["reference"], row["workflow"], row["status"], True, "")
     try:
         if verb is Verb.PAUSE:
             return replace(told, says=await _pause(database, definitions, tenant, told, actor, reason, undo=undo))
@@ -227,7 +227,7 @@ async def _try(
 
 
 async def _pause(
-    database: Database, definitions: Definitions, tenant: str, told: Told, actor: Actor, reason: str, *, undo: bool
+    database: Database, definitions: Definitions, tenant: str, told: Result, actor: Actor, reason: str, *, undo: bool
 ) -> str:
     if RunState(told.was) in RUN.terminal:
         raise ConsistencyError(f"The run is {told.was}; there is nothing left to pause.")

@@ -1,4 +1,4 @@
-"""Tells the steps that share an effect of its end: each in an append of its own, and each is judged anew."""
+"""Wakes the steps that share an effect when it has ended: each by its own append, and each is judged anew."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from runtime.store import effects
 
 
 async def wake(database: Database, definitions: Definitions, tenant: str, key: str) -> int:
-    """Wake every step that waits for the end of this effect; return how many there were.
+    """Wake every step that waits for the end of this effect; return their number.
 
-    A crash in between leaves the rest to a repeated message, or to a sweep. Under the engine's role.
+    After a crash a repeated message or a sweep wakes the rest. Needs the engine's role.
     """
     async with database.connection() as connection:
         found = [row for row in await effects.sharing(connection, tenant, key) if row["waiting"]]
@@ -27,6 +27,6 @@ async def wake(database: Database, definitions: Definitions, tenant: str, key: s
             async with database.transaction(tenant) as connection:
                 return await end_wait(connection, definitions, tenant, place, {}, ENGINE, lock=lock)
 
-        with suppress(ConsistencyError):  # its run has moved on: it was canceled, or somebody else has told it
+        with suppress(ConsistencyError):  # its run has moved on: it was canceled, or somebody else has woken the step
             await persistently(attempt)
     return len(found)

@@ -1,11 +1,11 @@
-"""Signals: what the outside says to a run that waits.
+"""Delivers signals: messages of outside systems to a run that waits.
 
-A signal is kept in the inbox under its own id before it is acted on. It completes the oldest wait with its correlation
-key; one that comes before its wait exists is kept for ``inbox.KEPT_FOR`` and delivered when it does. If a run has
-waited for its key before, the signal is meant for that run or, if that run is over, for any that exists by then: it
-ends no wait of a run that starts later. A signal with a token or a version names one wait: it ends that one, or
-nothing. The end of a child run takes the same way. A late, stale or repeated signal changes nothing, and is on record.
-A completed task ends its wait like a signal: under the run's lock, once.
+A signal is stored in the inbox under its own id before it is acted on. It completes the oldest wait with its
+correlation key. A signal that comes before its wait is kept for ``inbox.KEPT_FOR``, and delivered once the wait exists.
+If a run has waited for its key before, the signal is for that run; if that run is over, it is for any run that exists
+then, so it never ends a wait of a later run. A signal with a token or a version names one wait: it ends that wait, or
+nothing. The end of a child run is delivered in the same way. A late, stale or repeated signal changes nothing, and is
+recorded. A completed task ends its wait like a signal: once, under the run's lock.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from runtime.engine.model.states import StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
 from runtime.requests.child_runs import origins_of, used_within
 from runtime.store import audit, effects, faces, inbox, runs
-from runtime.store.inbox import Found, Notice
+from runtime.store.inbox import FoundWait, Notice
 from runtime.store.views import load, step_is_over
 
 Answer = TypeVar("Answer")
@@ -51,14 +51,14 @@ SIGNAL = "signal"
 OF_RUNS = "run"
 # The kinds of actors that the directory knows as people or service accounts.
 TELLERS = ("token", "person", "slack")
-# The kinds of waits that a signal of each source may end: nobody outside speaks for a child run or for a person.
+# The kinds of waits that a signal from each source may end: nobody outside may answer for a child run or a person.
 _KINDS = {SIGNAL: (WaitKind.SIGNAL, WaitKind.EXTERNAL), OF_RUNS: (WaitKind.CHILD,)}
 
 
 class SignalCode(StrEnum):
     """The outcome of a signal.
 
-    ``already_ended``: the wait that it is for is known, and over. ``stale``: its token or version is no wait's.
+    ``already_ended``: its wait is known, and over. ``stale``: no wait has its token or version.
     """
 
     DELIVERED = "delivered"
@@ -72,11 +72,10 @@ class SignalCode(StrEnum):
 class Signal(Struct, frozen=True):
     """The content of a signal: ``output``, or ``error`` with ``code`` and ``message``.
 
-    ``id`` is the sender's, and deduplicates. Without it, the digest of key and content stands for it, so that a
-    repeated delivery is one signal.
-    ``token`` and ``version`` must be those of the wait if they are given: the version that the run had by the commit
-    that opened it. A signal that names a wait is for that one alone, and never kept for another. ``writers`` are the
-    people who worked in the process that has ended, as principals; None if the sender itself says so.
+    ``id`` is the sender's id for it, by which repeated deliveries are found. Without it, the digest of key and content
+    is the id. If ``token`` or ``version`` is given, it must be the wait's: the version is that of the commit that
+    opened the wait. A signal that names a wait is for that wait only, and is never kept for another. ``writers`` are
+    the people who worked in the ended process, as principals; None if the sender itself produced the content.
     """
 
     tenant_id: str
@@ -92,9 +91,9 @@ class Signal(Struct, frozen=True):
 
 
 class SignalAnswer(Struct, frozen=True):
-    """The answer to a signal. ``repeated`` says that it was known before.
+    """The answer to a signal. ``repeated``: this signal came before.
 
-    A ``duplicate`` is a signal without an id that repeats the last one, and another wait is open: it ended no wait.
+    A ``duplicate`` is a signal without an id that equals the last one while another wait is open: it has ended no wait.
     """
 
     code: SignalCode
@@ -111,13 +110,13 @@ class Signaling(Struct, frozen=True):
     definitions: Definitions
 
     async def signal(self, signal: Signal) -> SignalAnswer:
-        """Keep the signal and act on it. When this returns, it is committed; repeating it is harmless.
+        """Store the signal and act on it. When this returns, all is committed; a repeated call is harmless.
 
-        ``InputError`` if it has no canonical form: it could not be recorded either.
+        ``InputError`` if it has no canonical form, because then it could not be recorded.
         """
         _check(signal)
         key: JsonObject = {"key": signal.correlation_key}
-        sent = signal if signal.id else replace(signal, id=digest({**_said(signal), **key}))
+        sent = signal if signal.id else replace(signal, id=digest({**_content(signal), **key}))
 
         async def attempt(lock: bool) -> SignalAnswer:
             async with self.database.transaction(signal.tenant_id) as connection:
@@ -126,9 +125,9 @@ class Signaling(Struct, frozen=True):
         return await persistently(attempt)
 
     async def deliver(self, kept: inbox.Kept) -> bool:
-        """Deliver a signal that came before its wait, or end one that found no wait in time. For the sweeper.
+        """Deliver a signal that came before its wait, or drop one that found no wait in time. For the sweeper.
 
-        One transaction: a crash leaves it kept, and the next sweep takes it up again.
+        It is one transaction: a crash leaves the signal kept, and the next sweep takes it up again.
         """
         named = (kept.tenant_id, kept.source, kept.notification_id)
         try:
@@ -151,7 +150,7 @@ class Signaling(Struct, frozen=True):
     async def _receive(self, connection: Connection, signal: Signal, *, named: bool, lock: bool) -> SignalAnswer:
         place = (signal.tenant_id, signal.source, signal.id or "")
         actor: JsonObject = {"kind": signal.actor.kind, "id": signal.actor.id}
-        if await inbox.record(connection, *place, {**_said(signal), "actor": actor}, signal.correlation_key):
+        if await inbox.record(connection, *place, {**_content(signal), "actor": actor}, signal.correlation_key):
             return await self._act(connection, signal, lock=lock)
         known = await inbox.read(connection, *place)
         assert known is not None
@@ -160,16 +159,16 @@ class Signaling(Struct, frozen=True):
             raise InputError(message, where="id", remedy="Give every signal an id of its own.")
         if known.processed:
             answer = _answer(signal, known.result or {})
-        else:  # what was kept first counts, as it does where a sweep delivers it
+        else:  # the content that was stored first counts, as in a delivery by a sweep
             answer = await self._act(connection, _kept_as(*place, known), known, lock=lock)
         if not named and not _names_a_wait(signal) and (known.processed or answer.code is SignalCode.KEPT):
-            # Nobody can tell if it is a repetition or a new signal. It ends nothing, so its sender has to know.
+            # It may be a repetition or a new signal. It ends nothing, so the sender has to be told.
             found = await self._find(connection, signal)
             if found is not None and found.waiting and (found.run_id, found.step_key) != (answer.run_id, answer.step):
                 answer = replace(answer, code=SignalCode.DUPLICATE)
         return replace(answer, repeated=True)
 
-    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> Found | None:
+    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> FoundWait | None:
         place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
         if _names_a_wait(signal):
             return await inbox.find_named(connection, *place, signal.token, signal.version)
@@ -204,23 +203,25 @@ class Signaling(Struct, frozen=True):
         if found is not None and not found.waiting and kept is None:
             left = await effects.left_by(connection, signal.tenant_id, found.wait_id)
             run = str(found.run_id) if found.going and not left else None
-            await inbox.meant_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
+            await inbox.reserve_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
         known = found is not None and (found.waiting or (kept is None and found.going))
         return _answer(signal, _result(code, found if known else None))
 
-    async def _unawaited(self, connection: Connection, signal: Signal, found: Found | None) -> SignalCode:
-        """The code for a signal that names no wait, and for which nothing waits now: most often it is kept for one."""
-        # A run may wait for the name of a signal again; what it began outside is over with its step.
+    async def _unawaited(self, connection: Connection, signal: Signal, found: FoundWait | None) -> SignalCode:
+        """The code for a signal that names no wait and has none now: usually it is kept for a later wait."""
+        # A run may wait for a signal's name again; but an outside process ends with its step.
         if found is not None and found.kind != WaitKind.SIGNAL:
             if await effects.left_by(connection, signal.tenant_id, found.wait_id):
-                return SignalCode.KEPT  # the others who share the effect are about to wait in its place
+                return SignalCode.KEPT  # another step that shares the effect is about to wait in its place
             place = (signal.tenant_id, found.run_id, found.step_key)
             if await step_is_over(connection, *place, self.definitions.graphs):
                 return SignalCode.ENDED
         return SignalCode.KEPT
 
-    async def _end(self, connection: Connection, signal: Signal, code: SignalCode, found: Found | None) -> SignalAnswer:
-        """Note what became of the signal, and record one that ended nothing in the audit."""
+    async def _end(
+        self, connection: Connection, signal: Signal, code: SignalCode, found: FoundWait | None
+    ) -> SignalAnswer:
+        """Store the outcome of the signal; one that ended nothing is recorded in the audit."""
         if code is not SignalCode.DELIVERED:
             facts: JsonObject = {"signal": signal.id, "code": str(code), "source": signal.source}
             if found is not None:
@@ -235,7 +236,7 @@ def _names_a_wait(signal: Signal) -> bool:
     return signal.token is not None or signal.version is not None
 
 
-def _result(code: SignalCode, found: Found | None) -> JsonObject:
+def _result(code: SignalCode, found: FoundWait | None) -> JsonObject:
     place = (None, None) if found is None else (str(found.run_id), found.step_key)
     return {"code": str(code), **dict(zip(("run", "step"), place, strict=True))}
 
@@ -257,7 +258,7 @@ def _check(signal: Signal) -> None:
         raise InputError(problem, where="output" if signal.error is None else "error")
 
 
-def _said(signal: Signal) -> JsonObject:
+def _content(signal: Signal) -> JsonObject:
     content: JsonObject = {"output": signal.output, "error": signal.error, "token": signal.token}
     content["version"] = signal.version
     return content if signal.writers is None else {**content, "writers": [*signal.writers]}
@@ -272,11 +273,11 @@ def _kept_as(tenant: str, source: str, notice_id: str, notice: inbox.Notice) -> 
 
 
 class Moved(Exception):
-    """The run has moved on since it was read: the transaction is rolled back, and tried again."""
+    """The run has moved on since it was read: the transaction is rolled back and retried."""
 
 
 async def persistently(attempt: Callable[[bool], Awaitable[Answer]]) -> Answer:
-    """Retry until nothing comes in between; from the second attempt on, lock the run (the argument) to ensure that."""
+    """Retry while the run moves on in between; from the second attempt on, the argument asks it to lock the run."""
     for number in range(CONFLICTS_MAX):
         with suppress(Moved, asyncpg.TransactionRollbackError):
             return await attempt(number > 0)
@@ -293,11 +294,11 @@ async def end_wait(
     *,
     lock: bool,
 ) -> bool:
-    """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not there.
+    """Complete the wait at ``place`` (run, step key, wait) in the caller's transaction. ``Moved`` if it is not open.
 
-    It commutes with what is recorded of other steps meanwhile.
-    False for a task that asks something else by now: it is put anew, and the answer is not taken. A crash before the
-    commit leaves nothing, and the sender repeats it; after it, the run has resumed.
+    It commutes with events of other steps. False for a task that would now ask something else: the task is asked anew,
+    and the answer is not taken. A crash before the commit leaves nothing, and the sender repeats; after it, the run has
+    resumed.
     """
     run_id, step_key, wait_id = place
     view = await load(connection, run_id, definitions.graphs, lock=lock, tenant=tenant)
@@ -319,7 +320,7 @@ async def end_wait(
 
 
 def _people_worked(workflow: Workflow, wait: WaitRow, actor: Actor, people: Directory) -> bool:
-    """True if people work in the process that has ended, and a machine says so: nobody knows then who they were."""
+    """True if a machine reports the end of a process in which people work: then nobody knows who they were."""
     operation = workflow.operations.get(str((wait.context or {}).get("operation")))
     if wait.kind is not WaitKind.EXTERNAL or operation is None:
         return False

@@ -1,4 +1,4 @@
-"""Starting runs: the verb behind webhooks, HTTP and the command line."""
+"""Starts runs, for webhooks, HTTP, the command line and other runs."""
 
 from __future__ import annotations
 
@@ -33,41 +33,42 @@ from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.replay import unopened
 from runtime.requests.naming import reference_of, search_of, subject_of
 from runtime.store import documents, faces, read_models, runs, tenants
-from runtime.store.claims import aside, weight_of
 from runtime.store.faces import NewRun
+from runtime.store.offload import offload, work_units
 
-# After this time without a start, the next one reads the database's time.
+# After this time without a start, the next start reads the database's time again.
 CLOCK_SECONDS_MAX = 60
-# The time that an open run waits for more steps, if neither its start nor its workflow's SLA says otherwise.
+# The time for which an open run waits for more steps, if neither its start nor its workflow's SLA sets one.
 OPEN_DEFAULT, OPEN_MAX = timedelta(days=7), timedelta(days=366)
 
 # The trigger of runs that other runs start.
 OF_RUNS = "workflow"
-# The triggers whose references nobody chooses: records, moments, deliveries, other runs, Counterseal's own workflows.
+# The triggers whose references callers cannot choose: records, moments, deliveries, runs, Counterseal's own workflows.
 _UNKEYED = ("servicenow", "schedule", "webhook", OF_RUNS, "counterseal")
 
 
-# The beginning of a fork's reference; the rest is the run that it was begun from. So a run has one fork at most.
+# The beginning of a fork's reference; the rest is the id of its origin. So a run has one fork at most.
 FORK = "fork:"
 
 
 class KeyTaken(ConsistencyError):
-    """An idempotency key that somebody else has used: it hands out nobody's run."""
+    """An idempotency key that another caller has used: that caller's run is not handed out."""
 
 
 class StartRequest(Struct, frozen=True):
     """An order to start a run. The same ``trigger_type`` and ``trigger_ref`` start one run of a workflow, ever.
 
-    ``run_id`` is given if another run orders this one; ``parent`` waits for it, ``depth`` runs are above it.
-    ``shaped`` are the marks of those who shaped the input besides the requester (``runtime.engine.book.contributors``);
-    ``inherited`` are the channels of the run above of which this one gets copies, ``origins`` where these and the input
-    came from. An ``open`` run waits for more steps when its own are done: up to the moment ``until``. ``adder`` is the
-    mark of whoever added the step that orders this run, or what that step follows from. ``root`` is the outermost run.
+    ``run_id`` is given if another run orders this one; ``parent`` is the run that waits for it, ``depth`` the number of
+    runs above it. ``shaped`` are the marks of those who shaped the input besides the requester
+    (``runtime.engine.book.contributors``); ``inherited`` are copies of channels of the run above, ``origins`` the
+    origins of these and of the input. An ``open`` run waits for more steps when its own are done: up to the moment
+    ``until``. ``adder`` is the mark of whoever added the step that orders this run, or a step that led to it. ``root``
+    is the outermost run.
 
-    ``forked`` makes what the run takes over from another one, with the key of the new run.
+    ``forked`` builds what a fork takes over from its origin; it gets the key of the new run.
 
-    ``requester`` is the person who requested the run above. Without one, the directory tells at the door for whom
-    ``requested_by`` stands, and the run keeps that. ``started_by`` is the authenticated account that starts it.
+    ``requester`` is the person who requested the run above. Without one, the directory resolves ``requested_by`` to a
+    person at the start, and the run keeps that person. ``started_by`` is the authenticated account that starts the run.
     """
 
     tenant_id: str
@@ -108,12 +109,12 @@ class Started:
 async def start_named(
     at: Connection | Database, definitions: Definitions, name: str, version: int | None, request: StartRequest
 ) -> Started:
-    """Start a run of this version, or of the newest that is not retired. One round trip, if the version is known here.
+    """Start a run of this version, or of the newest startable one: in one round trip, if the version is cached here.
 
     Given a connection, it joins the caller's transaction; given the database, it may share one with other requests.
 
-    If the trigger has started a run before, that run is returned, even if the workflow was retired since, or would not
-    take this input any more. A crash before the append leaves nothing, and the sender repeats.
+    If the trigger has started a run before, that run is returned, even if the workflow was retired since, or would
+    refuse this input now. A crash before the append leaves nothing, and the sender repeats.
     """
     refuse_start(name, request.trigger_type)
     place = (request.tenant_id, name, version)
@@ -121,7 +122,7 @@ async def start_named(
     if known is not None and known[1].age() < CLOCK_SECONDS_MAX:
         workflow, clock = known
         people = definitions.people(request.tenant_id)
-        with suppress(InputError):  # if this version refuses the input, read what is published now
+        with suppress(InputError):  # if this version refuses the input, read the version that is published now
             opened = (
                 None
                 if people is None
@@ -129,7 +130,7 @@ async def start_named(
             )
             if opened is not None:
                 definitions.startable.put(place, (workflow, opened[1]))
-                return await _told(at, workflow, request.tenant_id, opened[0])
+                return await _with_cap(at, workflow, request.tenant_id, opened[0])
     async with within(at, request.tenant_id) as connection:
         try:
             stored = await documents.startable_workflow(connection, request.tenant_id, name, version)
@@ -141,11 +142,11 @@ async def start_named(
                 raise
             return found
     definitions.startable.put(place, (workflow, clock))
-    return await _told(at, workflow, request.tenant_id, started)
+    return await _with_cap(at, workflow, request.tenant_id, started)
 
 
-async def _told(at: Connection | Database, workflow: Workflow, tenant: str, started: Started) -> Started:
-    """The answer, with the cap that holds up the start. Costs no query if the workflow's starts are not capped."""
+async def _with_cap(at: Connection | Database, workflow: Workflow, tenant: str, started: Started) -> Started:
+    """Add the cap that holds up the start. Costs no query if the workflow's starts are not capped."""
     if workflow.max_runs_per_min is None:
         return started
     async with within(at, tenant) as connection:
@@ -156,9 +157,9 @@ async def _told(at: Connection | Database, workflow: Workflow, tenant: str, star
 async def start_run(
     connection: Connection, workflow: Workflow, request: StartRequest, definitions: Definitions | None = None
 ) -> Started:
-    """Start a run of this very version, or find the one that its trigger has started.
+    """Start a run of exactly this version, or find the run that its trigger has started.
 
-    ``definitions`` remember the tenant's people; without them, the directory is read.
+    ``definitions`` cache the tenant's people; without them, the directory is read.
     """
     async with within(connection, request.tenant_id):
         return (await _opened(connection, definitions, workflow, request))[0]
@@ -188,15 +189,15 @@ async def _open(
     pinned: bool,
     guarded: bool = False,
 ) -> tuple[Started, DatabaseClock] | None:
-    """The new run, and the time; None if the trigger has started one, or if nothing starts with this version now.
+    """Open the run; return it and the time. None if the trigger has started one, or if this version starts no runs now.
 
-    ``guarded`` says that these people may be out of date: then nothing starts either if they are.
+    ``guarded``: ``people`` may be out of date, and if they are, nothing starts either.
     """
     if request.trigger_ref.startswith(FORK) != (request.forked is not None):
         raise InputError(f"begins with {FORK}, as only forks do.", where="idempotency_key", remedy="Use another key.")
     digest = people.digest if guarded and request.requester is None else None
 
-    def made() -> tuple[RunView, Transition, JsonObject | None, NewRun]:
+    def build() -> tuple[RunView, Transition, JsonObject | None, NewRun]:
         view, open_for = _new_view(workflow, request, now, people), _open_for(workflow, request, now)
         transition = Transition(view, workflow.graph)
         forked = None if request.forked is None else request.forked(view.run.run_key)
@@ -204,8 +205,8 @@ async def _open(
         error = transition.open(opening, request.actor, forked)
         return view, transition, error, _new_run(workflow, request, (transition, open_for, digest, pinned))
 
-    within_it = None if isinstance(at, Database) else at
-    view, transition, error, new_run = await aside(weight_of(request.trigger, heavy=workflow.is_heavy), made, within_it)
+    conn = None if isinstance(at, Database) else at
+    view, transition, error, new_run = await offload(work_units(request.trigger, heavy=workflow.is_heavy), build, conn)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     if opened is None:
@@ -241,7 +242,7 @@ def _opening(workflow: Workflow, request: StartRequest, view: RunView, open_for:
 def _new_run(
     workflow: Workflow, request: StartRequest, made: tuple[Transition, timedelta | None, str | None, bool]
 ) -> NewRun:
-    """The row of a run, of its opening, its time, the digest of the people that a newer one refuses, and ``pinned``."""
+    """The row of a new run. ``made``: its opening, the span it stays open, the digest of the people, and ``pinned``."""
     opened, open_for, people, pinned = made
     view = opened.view
     return NewRun(
@@ -272,7 +273,7 @@ def _new_run(
 async def _written(
     at: Connection | Database, transition: Transition, new_run: NewRun, workflow: Workflow, error: JsonObject | None
 ) -> datetime | None:
-    """Write the run; return the time at which it was opened. A run that ends at once is written in one transaction."""
+    """Write the run; return the time of its opening. If it ends at once, opening and end are one transaction."""
     if transition.run.state.open:
         return await faces.open_run(at, transition.commit(), new_run)
     async with within(at, transition.view.tenant_id) as connection:
@@ -283,7 +284,7 @@ async def _written(
 
 
 def _open_for(workflow: Workflow, request: StartRequest, now: datetime) -> timedelta | None:
-    """The time for which a run waits for more steps; None for one that does not."""
+    """The time for which a run waits for more steps; None if it does not wait."""
     if not request.open:
         if request.until is not None:
             raise InputError("is the deadline of an open run", where="until", remedy="Start the run with `open`.")
@@ -313,7 +314,7 @@ async def _people_now(
 async def _known(
     connection: Connection, definitions: Definitions | None, workflow: str, request: StartRequest
 ) -> Started | None:
-    """The run that this trigger has started. ``ConsistencyError`` if it was somebody else's: a key is its caller's."""
+    """The run that this trigger has started. ``KeyTaken`` if another caller used the key."""
     named = (request.tenant_id, workflow, request.trigger_type, request.trigger_ref)
     found = await runs.run_of_trigger(connection, *named)
     if found is None:
@@ -328,7 +329,7 @@ async def _known(
 
 
 def requester_of(request: StartRequest, people: Directory) -> str | None:
-    """The id of the person who requests a run: as the run above knows them, or whom this directory finds."""
+    """The id of the person who requests a run: the requester of the run above, or else by this directory."""
     if request.requester is not None or request.trigger_type == OF_RUNS:
         return request.requester
     sure = request.started_by and principal(Kind.PERSON, request.started_by)
@@ -351,7 +352,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: 
         workflow_version=workflow.version,
         workflow_digest=workflow.digest,
         trigger_type=request.trigger_type,
-        version=0,  # its first commit makes it 1
+        version=0,  # the first commit makes it 1
         gate=0,
         head=ChainHead.of(f"run:{run_id}"),
         run=replace(
@@ -374,7 +375,7 @@ def _new_view(workflow: Workflow, request: StartRequest, now: datetime, people: 
 async def _end_at_once(
     connection: Connection, opened: Transition, workflow: Workflow, error: JsonObject | None
 ) -> None:
-    """End a run that has no step to run: every condition was false, or the first one could not be evaluated."""
+    """End a run without any step to run: every condition was false, or the first one could not be evaluated."""
     transition = Transition(opened.after(), workflow.graph)
     transition.tell(RunStarted())
     begun = await faces.append(connection, transition.commit())

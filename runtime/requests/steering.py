@@ -1,4 +1,4 @@
-"""Steering runs that are under way: adding steps, each governed like any other, and canceling."""
+"""Steers open runs: adds steps, each governed like any other, closes, cancels and retries."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from runtime.store.views import load, load_to_end
 
 
 class VersionMoved(ConsistencyError):
-    """The run is at another version than the one that the caller has seen."""
+    """The run is no longer at the version that the caller has seen."""
 
 
 class Extended(Struct, frozen=True):
-    """An extension that was made: its number among the run's, the new ids, and the run's version afterwards."""
+    """A made extension: its number among the run's extensions, the new steps' ids, and the run's version afterwards."""
 
     number: int
     steps: tuple[str, ...]
@@ -53,9 +53,9 @@ class Extending(Struct, frozen=True):
     async def extend(
         self, tenant: str, run_id: UUID, actor: Actor, source: Mapping[str, Any], expected_version: int
     ) -> Extended:
-        """Add steps. ``InputError`` says what is wrong with them, ``VersionMoved`` that the run has moved on since.
+        """Add steps. ``InputError`` says what is wrong with them; ``VersionMoved`` if the run has moved on.
 
-        A crash before the commit leaves nothing; after it, the steps are part of the run's graph for ever.
+        A crash before the commit leaves nothing; after it, the steps are part of the run's graph for good.
         """
         extension = read_extension(source)
         async with self.database.transaction(tenant) as connection:
@@ -88,7 +88,7 @@ class Extending(Struct, frozen=True):
         return Extended(added.number, names, view.version + 1)
 
     async def _outputs(self, connection: Connection, view: RunView, before: Workflow, after: Workflow) -> JsonObject:
-        """The outputs of finished steps that only the new steps read: no checkpoint has carried them so far."""
+        """The outputs of finished steps that only the new steps read: no checkpoint holds them so far."""
         newly = sorted(after.graph.read - before.graph.read)
         missing = [key for key in newly if key in view.run.state.status and key not in view.run.state.outputs]
         if not missing:
@@ -120,7 +120,7 @@ def _ids(workflow: Workflow) -> set[str]:
 async def close_run(
     connection: Connection, definitions: Definitions, tenant: str, run_id: UUID, actor: Actor, reason: str
 ) -> RunState:
-    """Let an open run wait for no more steps, inside the caller's transaction; return its status afterwards.
+    """Close an open run, so that it waits for no more steps, inside the caller's transaction; return its new status.
 
     ``ConsistencyError`` if it is not open, or has just moved on.
     """
@@ -142,7 +142,7 @@ async def cancel_run(
     """
     check_text(reason, "reason")
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True, tenant=tenant)
-    # Nothing is evaluated or planned, so that a run whose workflow cannot be read any more can be canceled as well.
+    # Nothing is evaluated or planned, so a run whose workflow cannot be read any more can be canceled as well.
     transition = Transition(view, NO_GRAPH)
     transition.cancel(actor, reason)
     if not await faces.append(connection, transition.commit()):
@@ -155,8 +155,8 @@ async def retry_run(
 ) -> RunState:
     """Reopen a failed run inside the caller's transaction; return its status afterwards.
 
-    ``ConsistencyError`` says why that cannot be. A crash before the commit leaves the run as it ended; after it, its
-    steps stand in line.
+    ``ConsistencyError`` says why that is impossible. A crash before the commit leaves the run as it ended; after it,
+    its steps are in the queue.
     """
     check_text(reason, "reason")
     if not reason.strip():
@@ -182,9 +182,9 @@ async def retry_run(
 async def ask_again(
     connection: Connection, tenant: str, definitions: Definitions, approval_id: UUID, person_id: str
 ) -> str:
-    """Go on with a run that failed because a question had expired, for whoever asked for it; say what became of that.
+    """Reopen, for its requester, a run that failed because a question expired; return the outcome in words.
 
-    The question that expired stays so: the step begins anew, is judged anew, and people are asked anew. A crash before
+    The expired question stays expired: the step begins anew, is judged anew, and people are asked anew. A crash before
     the commit leaves the run as it ended, and the person clicks again.
     """
     stored = await approvals.read(connection, approval_id)

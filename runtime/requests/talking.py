@@ -1,6 +1,6 @@
-"""Talk about an open question: one verb for every face. The right to say something is read when it arrives.
+"""Takes comments on an open question, for every face. The right to comment is read when the comment arrives.
 
-Each is one guarded append, like a vote. If anything else is told of the question's step meanwhile, it is judged again.
+Each is one guarded append, like a vote. If the question's step gets another event meanwhile, it is judged again.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from runtime.engine.book.contributors import barred_from
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ApprovalReassigned, ApprovalSaid
 from runtime.engine.model.graph import NO_GRAPH
-from runtime.requests.conversing import conversation, said_of
+from runtime.requests.conversing import comments_of, conversation
 from runtime.requests.directory import NO_GROUPS, DatabaseDirectory, actor_of, as_people, voter_of
 from runtime.requests.signaling import Moved, persistently
 from runtime.store import approvals, audit, faces, lists
 from runtime.store.approvals import StoredApproval
 from runtime.store.views import load
 
-# The message below the card that repeats what was said, and the one in private to whoever requested the action.
+# The message below the card that repeats the comment, and the private message to the requester of the action.
 SAID, ASKED = "said", "asked"
 
 
 class SayRequest(Struct, frozen=True):
-    """Something that a person says about a question, as a face received it.
+    """A person's comment on a question, as a face received it.
 
-    ``nonce`` and ``digest`` must match if they are given. ``to`` is whom it is handed on to: a person or a group.
+    ``nonce`` and ``digest`` must match if they are given. ``to`` is the person or group to whom it is addressed.
     ``place`` and ``identity`` as in ``VoteRequest``.
     """
 
@@ -60,7 +60,7 @@ class SayRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SayAnswer:
-    """The answer to something that was said: ``code`` is ``recorded``, or why it was refused."""
+    """The answer to a comment: ``code`` is ``recorded``, or the reason for the refusal."""
 
     recorded: bool
     code: str
@@ -69,14 +69,14 @@ class SayAnswer:
 
 
 class Talking(Struct, frozen=True):
-    """Talk about questions of any tenant, under the faces' role."""
+    """Takes comments on questions of any tenant, under the faces' role."""
 
     database: Database
     definitions: Definitions
     directory: DatabaseDirectory | None = None
 
     async def say(self, asked: SayRequest) -> SayAnswer:
-        """Judge and record it. ``NotFoundError`` if the tenant has no such question."""
+        """Judge and record a comment. ``NotFoundError`` if the tenant has no such question."""
         check_text(asked.text, "text")
         slack = await slack_of(
             self.database, self.definitions, self.directory, asked.tenant_id, asked.approval_id, asked.person_id
@@ -89,7 +89,7 @@ class Talking(Struct, frozen=True):
         return await persistently(attempt)
 
     async def offers(self, tenant: str, approval_id: UUID, person: str) -> tuple[Saying, ...]:
-        """The things that this person may say about the question now."""
+        """The kinds of comments that this person may make on the question now."""
         slack = await slack_of(self.database, self.definitions, self.directory, tenant, approval_id, person)
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
@@ -100,7 +100,7 @@ class Talking(Struct, frozen=True):
         return talk.offered(approval, voter, said, stored.now)
 
     async def offers_of(self, tenant: str, ids: Sequence[UUID], person: str) -> dict[UUID, tuple[Saying, ...]]:
-        """The things that this person may say about each open question of a list now. Its run is read once."""
+        """The kinds of comments that this person may make on each open question of a list. The run is read once."""
         if not ids:
             return {}
         slack = await slack_of(self.database, self.definitions, self.directory, tenant, ids[0], person)
@@ -114,7 +114,7 @@ class Talking(Struct, frozen=True):
             if asked is not None and one.approval.run_id == view.run_id:
                 approval = as_people(replace(one.approval, contributors=barred_from(view.run, asked)), people)
                 voter = voter_of(person, people.entry(person), slack, approval, people)
-                told[approval.id] = talk.offered(approval, voter, said_of(view.run, approval.id, people), one.now)
+                told[approval.id] = talk.offered(approval, voter, comments_of(view.run, approval.id, people), one.now)
         return told
 
     async def _say(self, connection: Connection, asked: SayRequest, slack: Membership, *, lock: bool) -> SayAnswer:
@@ -122,7 +122,7 @@ class Talking(Struct, frozen=True):
         stored, view = await approvals.read_to_decide(connection, *named, self.definitions.graphs, lock=lock)
         people = await self.definitions.directory(connection, asked.tenant_id, stored.directory_digest)
         entry, approval = people.entry(asked.person_id), as_people(stored.approval, people)
-        text, so_far = asked.text.strip(), said_of(view.run, approval.id, people)
+        text, so_far = asked.text.strip(), comments_of(view.run, approval.id, people)
         to = talk.handed(approval, asked.to, people) if asked.saying is Saying.HANDS_ON else ""
         voter = voter_of(asked.person_id, entry, slack, approval, people)
         refused = _elsewhere(stored, asked) or talk.refused(
@@ -139,7 +139,7 @@ class Talking(Struct, frozen=True):
         )  # fmt: skip
         transition.tell(event, step=approval.step_key, actor=Actor("person", entry.id))
         _announce(transition, approval, asked.saying, len(so_far), to or "")
-        # A crash before the append leaves nothing, and the person says it again; after it, it stands on the card.
+        # A crash before the append leaves nothing, and the person repeats it; after it, the comment is on the card.
         if not await faces.append(connection, transition.commit(), answers=approval.step_key):
             raise Moved
         return SayAnswer(True, "recorded", talk.DONE[asked.saying], approval.run_id)
@@ -153,7 +153,7 @@ async def slack_of(
     approval_id: UUID,
     person: str,
 ) -> Membership:
-    """The Slack groups of a question that this person is in; Slack is asked outside of any transaction."""
+    """The question's Slack groups to which this person belongs; Slack is asked outside of any transaction."""
     async with database.transaction(tenant) as connection:
         stored = await approvals.read(connection, approval_id)
         people = await definitions.directory(connection, tenant, stored.directory_digest)
@@ -167,9 +167,9 @@ async def slack_of(
 
 
 def _announce(transition: Transition, approval: Approval, saying: Saying, place: int, to: str) -> None:
-    """Order the card anew, the words below it, and a message to whoever is to answer, or was called by name.
+    """Order the new card, the message below it, and messages to those who are to answer or were named.
 
-    ``place`` is how much was said about the question before.
+    ``place`` is the number of earlier comments on the question.
     """
     facts: JsonObject = {"approval": str(approval.id), "place": place}
     transition.message("card", approval.id, f"said:{place}")
@@ -193,7 +193,7 @@ def _elsewhere(stored: StoredApproval, asked: SayRequest) -> NotCounted | None:
 async def _refuse(
     connection: Connection, asked: SayRequest, approval: Approval, actor: Actor, refused: NotCounted
 ) -> SayAnswer:
-    """Record who tried to say what, and answer. A crash before the commit leaves a person without an answer."""
+    """Record the refused comment, and answer. After a crash before the commit the person gets no answer."""
     facts: JsonObject = {"approval": str(approval.id), "run": str(approval.run_id), "code": str(refused.code)}
     facts |= {"channel": str(asked.channel), "said": str(asked.saying)}
     await audit.record(connection, asked.tenant_id, EventType.APPROVAL_VOTE_REFUSED, actor, facts)

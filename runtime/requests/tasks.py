@@ -1,4 +1,4 @@
-"""Completes tasks: one verb for every face. The right to do so is read when the completion arrives."""
+"""Completes tasks, for every face. The right to complete one is read when the completion arrives."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _ASKED_ANEW = TaskAnswer(
 
 
 class Tasks(Struct, frozen=True):
-    """Tasks of any tenant, under the faces' role. Every face comes here, after it has established who asks."""
+    """Tasks of any tenant, under the faces' role. A face calls it after it has identified the person."""
 
     database: Database
     definitions: Definitions
 
     async def view(self, tenant: str, task_id: UUID) -> TaskView:
-        """The task as it stands; ``NotFoundError`` if this tenant has none of this id."""
+        """The task's present state; ``NotFoundError`` if this tenant has no task with this id."""
         async with self.database.transaction(tenant) as connection:
             return (await tasks.read(connection, task_id)).view
 
     async def complete(
         self, tenant: str, task_id: UUID, person_id: str, value: JsonObject, channel: VoteChannel
     ) -> TaskAnswer:
-        """Check the right, the state, then the value; commit, and wake the run. Refusals are committed as well.
+        """Check the right, the state, then the value; record the completion, and wake the run. Refusals are recorded.
 
-        The same value of the same person again is answered as the first time: a chat may send a submission twice.
+        The same value from the same person gets the same answer again, because a chat may send a submission twice.
         """
 
         async def attempt(lock: bool) -> TaskAnswer:
@@ -47,7 +47,7 @@ class Tasks(Struct, frozen=True):
                 if task.groups is None or task.view.group not in task.groups:
                     return await _refused(connection, task, person_id, channel)
                 if task.view.state is not TaskState.OPEN:
-                    return _over(task, person_id, value)
+                    return _ended_answer(task, person_id, value)
                 if problems := tuple(check_value(task.view.form, value)):
                     return TaskAnswer(False, "invalid", "The form is not filled in as it has to be.", problems)
                 place, actor = (task.run_id, task.view.step, task.view.task_id), Actor("person", person_id)
@@ -66,8 +66,8 @@ async def _refused(connection: Connection, task: StoredTask, person_id: str, cha
     return TaskAnswer(False, "not_assigned", f"{who}, whose members may complete this task.")
 
 
-def _over(task: StoredTask, person_id: str, value: JsonObject) -> TaskAnswer:
-    """The answer for a task that is over. A repeated submission is answered as the first one was."""
+def _ended_answer(task: StoredTask, person_id: str, value: JsonObject) -> TaskAnswer:
+    """The answer for a task that is over. A repeated submission gets the same answer as the first."""
     if task.view.state is TaskState.COMPLETED:
         same = task.by == f"person:{person_id}" and canonical_bytes(task.value) == canonical_bytes(value)
         completed = TaskAnswer(False, "completed", f"{task.view.completed_by} has completed this task already.")

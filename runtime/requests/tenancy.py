@@ -1,4 +1,4 @@
-"""Settings of tenants, and suspending a tenant: both are for the operator of the installation, and for no face."""
+"""Applies settings of tenants, and suspends tenants. Only the installation's operator may do so, through no face."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ class Applied:
 async def apply(database: Database, text: str, file: str, actor: Actor) -> Applied:
     """Put settings in force for the tenant that they name. ``DefinitionError`` lists what is wrong with them.
 
-    Under the engine's role. The text, its line in the tenant's audit and the number that guards every intent are one
-    transaction: no intent goes out by the former settings after it. A crash before its end leaves these in force.
+    Needs the engine's role. The text, its line in the tenant's audit and the stop number that guards every intent
+    change in one transaction: after it, no intent goes out by the former settings. A crash before its end leaves these
+    in force.
     """
     settings = load_tenant(text, file)
     tenant = settings.content.tenant
@@ -42,10 +43,10 @@ async def apply(database: Database, text: str, file: str, actor: Actor) -> Appli
 
 
 async def suspend(database: Database, tenant: str, reason: str, actor: Actor, *, lift: bool = False) -> bool:
-    """Suspend a tenant, or end that; False if it was so before. ``NotFoundError`` if there is no such tenant.
+    """Suspend a tenant, or ``lift`` that; False if nothing changes. ``NotFoundError`` if there is no such tenant.
 
-    Under the engine's role. As soon as this has returned, nothing of the tenant starts, and nothing of it is intended
-    or sent; calls under way end first. Messages wait in the outbox. A crash before its end leaves the tenant as it was.
+    Needs the engine's role. Once this has returned, no run of the tenant starts, and no action of it is intended or
+    sent; it waits for calls under way. Messages wait in the outbox. A crash before its end leaves the tenant as it was.
     """
     check_text(reason, "reason")
     if not lift and not reason.strip():

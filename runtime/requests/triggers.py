@@ -1,4 +1,4 @@
-"""Events from outside that start runs: kept in the inbox first, then matched with published workflows."""
+"""Starts runs from outside events, which are kept in the inbox first and then matched with published workflows."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _UNMADE = {
 
 
 class Unstarted(Struct, frozen=True):
-    """A workflow that listens to an event, or may do so, and that was not started by it; ``reason`` says why.
+    """A workflow that listens to an event, or may listen, and that the event did not start; ``reason`` says why.
 
-    It is ``ignored`` if it should not have been, and otherwise could not be started. With ``until`` it is not started
-    yet: the event waits for others.
+    ``ignored``: it should not start; otherwise it could not be started. With ``until`` it is not started yet: the event
+    waits for others.
     """
 
     workflow: str
@@ -63,14 +63,14 @@ async def start_from_servicenow(
     event: JsonObject,
     own: str | None = None,
 ) -> tuple[list[Started], list[Unstarted]]:
-    """Start all workflows that listen to this event, in the caller's transaction; return their runs, old ones too.
+    """Start all workflows that listen to this event, in the caller's transaction; return new and earlier runs.
 
-    ``own`` is our own integration user. What it has changed, or may have changed, starts only workflows that want that,
-    so that no workflow starts itself by what it writes.
+    ``own`` is our own integration user. A change that it made, or may have made, starts only workflows with
+    ``own_events``, so that no workflow starts itself by its own writes.
 
-    The inbox row is written first, under the event's own content: the same delivery again finds it, and the runs' own
-    uniqueness makes the rest idempotent. A crash before the commit leaves nothing, and ServiceNow sends it again.
-    A workflow that cannot be started fails alone: the others start, and the audit and the inbox say which one failed.
+    The inbox row is written first, keyed by the event's content: a repeated delivery finds it, and each run's unique
+    reference makes the rest idempotent. A crash before the commit leaves nothing, and ServiceNow sends it again. A
+    workflow that cannot be started fails alone: the others start, and the audit and the inbox name the one that failed.
     """
     table, kind = _read(event)
     source = f"servicenow:{endpoint}"
@@ -78,7 +78,7 @@ async def start_from_servicenow(
     await inbox.record(connection, tenant, source, notification, event)
     request, place = request_of(tenant, workspace, endpoint, event), (endpoint, table, kind, notification)
     started, unstarted = await _start_each(connection, definitions, request, place, _echo(event, own))
-    # The tenant's row is locked last, because starting a run may wait for another request that starts the same.
+    # The tenant's row is locked last, because a start may have to wait for another request that starts the same run.
     waiting = [one for one in unstarted if one.until is not None]
     ignored, failures = (
         [one for one in unstarted if one.ignored is kind and one.until is None] for kind in (True, False)
@@ -99,7 +99,7 @@ async def start_from_servicenow(
 def request_of(
     tenant: str, workspace: str, endpoint: str, event: JsonObject, others: Sequence[JsonObject] = ()
 ) -> StartRequest:
-    """The order that an event makes. ``others`` came before it and became the same run: their people shaped it, too."""
+    """The order to start a run from an event. ``others`` are earlier events of the run, whose people shaped it too."""
     requester = _opener(event) or f"servicenow:{endpoint}"
     shaped = {*_changed_by(event, requester)}
     for other in others:
@@ -119,7 +119,7 @@ def request_of(
 
 
 def _opener(event: JsonObject) -> str | None:
-    """The person who opened the record. Separation of duties needs whom the directory knows, not a record's id."""
+    """The person who opened the record: the user name, which the directory may know, before the sys_id."""
     opened_by = event.get("opened_by_user_name") or event.get("opened_by")
     return opened_by if isinstance(opened_by, str) and opened_by else None
 
@@ -127,7 +127,7 @@ def _opener(event: JsonObject) -> str | None:
 async def _start_each(
     connection: Connection, definitions: Definitions, request: StartRequest, place: tuple[str, str, str, str], echo: str
 ) -> tuple[list[Started], list[Unstarted]]:
-    """Start each workflow that listens to this table and kind of event. ``echo`` says why the event may be our own."""
+    """Start each workflow that listens to this table and kind of event. ``echo`` is why the event may be our own."""
     endpoint, table, kind, notification = place
     started, unstarted = list[Started](), list[Unstarted]()
     for stored in await documents.newest_workflows(connection, request.tenant_id):
@@ -155,14 +155,14 @@ async def _start_each(
                     told = (stored.name, stored.version, heeded.reason)
                     unstarted.append(Unstarted(*told, ignored=True, until=heeded.until))
         except (InputError, ConsistencyError) as error:
-            # Of a run all of this is found before anything is written; the rest is undone.
+            # A plain start finds these errors before its first write; the savepoint undoes the rest.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))
     return started, unstarted
 
 
 def _echo(event: JsonObject, own: str | None) -> str:
-    """The reason to take a change for our own integration user's; "" if somebody else made it, or we write nowhere."""
+    """The reason why our own integration user may have made a change; "" if it did not, or if we never write."""
     if own is None:
         return ""
     by = event.get("sys_updated_by")
@@ -174,7 +174,7 @@ def _echo(event: JsonObject, own: str | None) -> str:
 
 
 def _changed_by(event: JsonObject, requester: str) -> tuple[str, ...]:
-    """The mark of the person who changed the record and so shaped the input; none if it was the requester."""
+    """The mark of the person who changed the record and so shaped the input; empty if it was the requester."""
     changed_by = event.get("sys_updated_by")
     if not isinstance(changed_by, str) or not changed_by.strip():
         return ()

@@ -1,9 +1,9 @@
-"""Looks at a run: what every face shows of it is folded from its book when it is asked for (promise 6).
+"""Reads runs for the faces: everything they show is folded from the run's book at the request (promise 6).
 
-The book is checked when it is read, so a change behind the engine is never shown. Replaying a run (promises 5 and 6)
-folds its book once more, and compares it with all that is stored. Expressions and policies are evaluated anew.
-Each checkpoint must be the one that its line names, and the rows that are found by keys must be those of the folded
-run. So a change of a value, a line or a row behind the engine is found. Nothing is written.
+The book is checked when it is read, so a change made behind the engine's back is never shown. Replaying a run (promises
+5 and 6) folds its book once more, evaluates expressions and policies anew, and compares the result with everything that
+is stored: each checkpoint with the one that its line names, and the rows that are found by keys with those of the
+folded run. So a changed value, line or row is found. Nothing is written.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from runtime.engine.model.workflow import Workflow
 from runtime.engine.replay.agent_story import stories
 from runtime.engine.replay.past import Past, Row, past_of, receipt_rows, step_rows
 from runtime.engine.replay.replay import Divergence, replay, unopened
-from runtime.requests.conversing import conversation, said_of
+from runtime.requests.conversing import comments_of, conversation
 from runtime.requests.directory import as_people
 from runtime.requests.replaying import again
 from runtime.store import approvals, books, journal, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.rows import check_rows
 
-# The first statement of a transaction: what follows reads one moment, though the run moves on.
+# The first statement of a transaction: all later ones read the same snapshot, though the run moves on.
 _SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 
 class Seen(Struct, frozen=True):
-    """The view of a run besides its row. ``last`` is the number of its newest checkpoint.
+    """The contents of a run besides its row. ``last`` is the number of its newest checkpoint.
 
-    ``channels`` is the business state: the author's, without what the engine keeps to resume. ``agents`` are the
-    stories of its agents, in turns.
+    ``channels`` is the business state: the author's channels, without the engine's own. ``agents`` are the histories of
+    its agents, turn by turn.
     """
 
     steps: Sequence[Row]
@@ -67,20 +67,20 @@ class Seen(Struct, frozen=True):
 
     @property
     def handled(self) -> int:
-        """The number of steps that failed for good. If the run succeeded, a branch has handled each."""
+        """The number of steps that failed for good. If the run succeeded, a branch has handled each of them."""
         return sum(row["status"] == StepState.FAILED_TERMINAL for row in self.steps)
 
     @property
     def late(self) -> list[str]:
-        """The late answers of workers that had lost their leases: a sentence for each call, with its step."""
+        """The late answers from workers that had lost their leases: a sentence for each call, with its step."""
         return [f"{row['step_key']}: {late['says']}" for row in self.receipts for late in row["late"]]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The result of a replay. ``equal`` checkpoints came before the ``difference``, which is None if all are equal.
+    """The result of a replay: the number of ``equal`` checkpoints, and the first ``difference``, or None.
 
-    If retention has removed the run's payloads, at ``purged_at``, nothing can be derived.
+    Nothing can be derived if retention has removed the run's payloads, at ``purged_at``.
     """
 
     run_id: UUID
@@ -98,10 +98,10 @@ class ReplayReport:
 async def folded(
     connection: Connection, definitions: Definitions, book: Book, wanted: Container[int] = (), bytes_max: float = inf
 ) -> Past:
-    """The run that a book folds to, with the wanted checkpoints. ``Diverged`` if the run's row says something else."""
+    """Fold a book to its run, with the wanted checkpoints. ``Diverged`` if the run's row differs."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await aside(book.weight, lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
+    past = await offload(book.weight, lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
     books.check_row(book, past.run)
     return past
 
@@ -114,7 +114,7 @@ async def seen(
     wanted: Container[int] = (),
     bytes_max: float = inf,
 ) -> Seen:
-    """All there is to see of a run now, and the wanted checkpoints: as many as have ``bytes_max``, and at least two.
+    """The whole contents of a run now, and the wanted checkpoints: as many as fit ``bytes_max``, and at least two.
 
     ``NotFoundError`` if the tenant has no such run, ``Diverged`` if what is stored is not what was recorded.
     """
@@ -131,7 +131,7 @@ async def seen(
 
 
 async def drawn(connection: Connection, definitions: Definitions, stored: StoredApproval) -> CardView:
-    """The card as every face shows it: with what became of it, and the names of those who may decide it now."""
+    """The card as every face shows it: with its outcome, and the names of those who may decide it now."""
     approval = stored.approval
     open_ = approval.status is ApprovalStatus.REQUESTED
     people = await definitions.directory(connection, approval.tenant_id, stored.directory_digest)
@@ -175,13 +175,13 @@ async def drawn_list(
 
 
 def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
-    """The card with the end of what was asked about, and with the question that was put in its place."""
+    """Add the outcome of the asked action to a card, and the question that has replaced this one."""
     approval, run = stored.approval, past.run
     own = (approval.step_key, approval.action_digest)
     sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
     used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
     view = approvals.card_view(stored, sent[-1] if sent and used else None, end=end_of(run, approval.id))
-    view = replace(view, said=said_of(run, approval.id, people), granted=_granted(run, stored, people))
+    view = replace(view, said=comments_of(run, approval.id, people), granted=_granted(run, stored, people))
     same = [row for row in run.approvals.values() if row.step_key == approval.step_key and row.kind == approval.kind]
     ids = [row.approval_id for row in same]
     later = same[ids.index(approval.id) + 1 :] if approval.id in ids else []
@@ -198,7 +198,7 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
 
 
 def _granted(run: Run, stored: StoredApproval, people: Directory) -> Granted | None:
-    """The grant of this approval, while it can be taken back, or if it was; None of one that is over by itself."""
+    """The grant of this approval if it can be taken back, or was taken back; None if it has ended by itself."""
     found = next((one for one in run.grants.values() if one.approval == stored.approval.id), None)
     if found is None:
         return None
@@ -211,7 +211,7 @@ def _granted(run: Run, stored: StoredApproval, people: Directory) -> Granted | N
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:
-    """The receipt of the action that was asked about: it says more than the vote. None if nothing was sent yet."""
+    """The receipt of the asked action, which shows its outcome; None if nothing was sent yet."""
     approval = stored.approval
     doubted = approval.kind is ApprovalKind.IN_DOUBT
     if not (stored.consumed or doubted) or approval.kind is ApprovalKind.GATE:
@@ -222,7 +222,7 @@ async def receipt_of(connection: Connection, definitions: Definitions, stored: S
 
 
 class RunReader(Struct, frozen=True):
-    """Looks at runs of any tenant, and replays them, under the faces' role."""
+    """Reads and replays runs of any tenant, under the faces' role."""
 
     database: Database
     definitions: Definitions
@@ -233,7 +233,7 @@ class RunReader(Struct, frozen=True):
             return await seen(connection, self.definitions, tenant, run_id, checkpoints, bytes_max)
 
     async def checkpoints(self, tenant: str, run_id: UUID, *numbers: int) -> list[Row]:
-        """These checkpoints. ``NotFoundError`` says whether there is no such run or number, or nothing left of it."""
+        """The checkpoints with these numbers. ``NotFoundError`` if one does not exist, or if retention removed it."""
         past = await self.at(tenant, run_id, numbers)
         found = {row["superstep"]: row for row in past.checkpoints}
         if past.purged:
@@ -245,7 +245,7 @@ class RunReader(Struct, frozen=True):
         return [found[number] for number in numbers]
 
     async def editions(self, tenant: str, run_id: UUID) -> list[Workflow]:
-        """The workflow of a run as it began, and after each extension. ``ConsistencyError`` if retention took them."""
+        """The workflow of a run at its beginning and after each extension. ``ConsistencyError`` if it was purged."""
         async with self.database.transaction(tenant) as connection:
             book = await books.read(connection, tenant, run_id)
             if book.purged:
@@ -259,7 +259,7 @@ class RunReader(Struct, frozen=True):
             return await books.lines(connection, tenant, run_id)
 
     async def waits(self, tenant: str, run_id: UUID) -> dict[UUID, int]:
-        """All waits that a run has told of, each with the version that the run had by the commit that opened it."""
+        """All waits in a run's book, each with the run's version after the commit that opened it."""
         async with self.database.transaction(tenant) as connection:
             every = await books.lines(connection, tenant, run_id)
             lines = [orjson.loads(line) for line in every if b'"wait":"' in line]
@@ -267,7 +267,7 @@ class RunReader(Struct, frozen=True):
             return await journal.opened(connection, run_id, ids)
 
     async def trigger(self, tenant: str, run_id: UUID) -> Row | None:
-        """The trigger of a run; None if retention has taken it."""
+        """The trigger of a run; None if retention has removed it."""
         async with self.database.transaction(tenant) as connection:
             book = await books.read(connection, tenant, run_id)
         return None if book.purged else book.opened.inputs or {}

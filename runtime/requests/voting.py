@@ -1,8 +1,8 @@
-"""Takes a vote: one verb for every face. The vote is committed before anybody is told that it counts (promise 4).
+"""Takes votes, for every face. A vote is committed before anybody is told that it counts (promise 4).
 
-A vote is one read and one guarded append. It commutes with events of other steps. If another vote on its question
-comes first, or anything else that does not commute, the vote is judged again on the new state, in the end with the
-run's row locked. So the same click ten times, or two people at once, is one decision.
+A vote is one read and one guarded append. It commutes with events of other steps. If another vote on its question comes
+first, or another event that does not commute, the vote is judged again on the new state; the last attempt locks the
+run's row. So ten equal clicks, or two people at once, make one decision.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ASKED_ANEW = (
     "What this asks has changed since the card was made, so your answer does not count. "
     "A new card asks it as it is now; please look at that one."
 )
-# Refusals that the audit records, because they tell who tried what; a second click on a decided card tells nothing.
+# Refusals that the audit records, because they show who tried what; a second click on a decided card shows nothing.
 TELLING = frozenset({
     RefusalCode.STALE, RefusalCode.CHANGED, RefusalCode.SEPARATION, RefusalCode.UNRESOLVABLE, RefusalCode.NOT_ELIGIBLE,
     RefusalCode.UNKNOWN, RefusalCode.DEACTIVATED, RefusalCode.MACHINE, RefusalCode.EXPIRED, RefusalCode.ALREADY_COUNTED,
@@ -62,7 +62,7 @@ TELLING = frozenset({
 
 
 class AnswerTo(Struct, frozen=True):
-    """The place at which the person who clicked is told the outcome: a Slack channel and user."""
+    """The Slack channel and user to which the outcome is reported to the person who clicked."""
 
     channel: str
     user: str
@@ -71,10 +71,11 @@ class AnswerTo(Struct, frozen=True):
 class VoteRequest(Struct, frozen=True):
     """One person's answer, as a face received it. ``nonce`` and ``digest`` must match if they are given.
 
-    ``person_id`` is a principal, or a name in any kind: the directory says whose it is. ``place`` is the message that
-    was clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what they
-    allow in advance. ``identity`` is how the face knows the person; the vote's line shows it. ``step_up`` is the key of
-    their login anew for this question and action, if the face has asked for one. ``glass``: they break the glass.
+    ``person_id`` is a principal, or a name of any kind, which the directory resolves. ``place`` is the message that was
+    clicked, which must be the question's own; None if the face shows the question itself. ``grant`` is what the person
+    allows in advance. ``identity`` is how the face has identified the person; the vote's line shows it. ``step_up`` is
+    the key of their new login for this question and action, if the face has asked for one. ``glass``: they break the
+    glass.
     """
 
     tenant_id: str
@@ -95,7 +96,7 @@ class VoteRequest(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class VoteAnswer:
-    """The outcome of a vote. ``code`` is ``counted`` or why it was refused; ``status`` the approval's, afterwards."""
+    """The outcome of a vote. ``code`` is ``counted`` or why it was refused; ``status`` is the approval's new one."""
 
     counted: bool
     code: str
@@ -104,12 +105,12 @@ class VoteAnswer:
     run_id: UUID
 
 
-# Appends what a vote does to its run, and gives the answer; None if the run has moved on since the decision.
+# A function that appends a vote's events and returns the answer; None if the run has moved on since the decision.
 _Decided: TypeAlias = "Callable[[Connection | Database], Awaitable[VoteAnswer | None]]"
 
 
 class Voting(Struct, frozen=True):
-    """Votes on approvals of any tenant, under the faces' role. ``directory`` gives the people of a tenant."""
+    """Takes votes on approvals of any tenant, under the faces' role. ``directory`` gives the people of a tenant."""
 
     database: Database
     definitions: Definitions
@@ -133,18 +134,18 @@ class Voting(Struct, frozen=True):
                         continue
                     if lock and callable(answer):
                         answer = await answer(connection)
-                # The append may wait for others, which need a connection: hold none meanwhile.
+                # The append may wait for other appends, which need a connection: hold none meanwhile.
                 if callable(answer):
                     answer = await answer(self.database)
             except asyncpg.TransactionRollbackError:
-                continue  # PostgreSQL aborted us as a deadlock victim
+                continue  # PostgreSQL has chosen this transaction as a deadlock victim
             except asyncpg.UniqueViolationError:
                 if not request.glass:
                     raise
-                continue  # somebody else has just broken the glass
+                continue  # another person has just broken the glass
             if answer is not None:
                 return answer
-            # Slack is asked outside of any transaction; its answer is as of now, which is when the vote is judged.
+            # Slack is asked outside of any transaction; its answer is of this moment, when the vote is judged.
             if slack is None and (wanted := _slack_groups(stored)):
                 slack = await self._ask_slack(request.tenant_id, entry, wanted)
         raise ConsistencyError("The run changed during every attempt to record this vote.", remedy="Try again.")
@@ -154,13 +155,13 @@ class Voting(Struct, frozen=True):
         return (await self.look(tenant, approval_id))[0]
 
     async def look(self, tenant: str, approval_id: UUID) -> tuple[CardView, MessageRef | None]:
-        """The approval as every face shows it, and the message that asks it; None if none is recorded."""
+        """The approval as every face shows it, and the message that asks it; None if no message is recorded."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
             return await drawn(connection, self.definitions, stored), stored.message
 
     async def note(self, tenant: str, approval_id: UUID, answer_to: AnswerTo, sentence: str) -> None:
-        """Order an answer to one person without a vote."""
+        """Order a message to one person, without a vote."""
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
             note = _answer(stored, answer_to, sentence)
@@ -175,7 +176,7 @@ class Voting(Struct, frozen=True):
 async def _judge(
     definitions: Definitions, connection: Connection, request: VoteRequest, slack: Membership | None, *, lock: bool
 ) -> tuple[StoredApproval, Entry | None, VoteAnswer | _Decided | None]:
-    """The approval, the voter, and the answer or what is to be appended; None for that if Slack must be asked first."""
+    """The approval, the voter, and the answer or the append to make; None in its place if Slack must be asked first."""
     named = (request.tenant_id, request.approval_id)
     stored, view = await approvals.read_to_decide(connection, *named, definitions.graphs, lock=lock)
     people = await definitions.directory(connection, request.tenant_id, stored.directory_digest)
@@ -220,7 +221,7 @@ async def _considered(
     asked: Approval,
     who: tuple[Voter, Entry | None, StepUp | None],
 ) -> Counted | NotCounted:
-    """Judge the vote by the rules of every face; or, of somebody who breaks the glass, by those for that."""
+    """Judge the vote by the common rules, or by the rules for breaking the glass if the person does that."""
     voter, entry, login = who
     about: dict[str, Any] = {"at": stored.now, "channel": request.channel, "fresh": login.at if login else None}
     if not request.glass:
@@ -232,7 +233,7 @@ async def _considered(
 
 
 async def _fresh(connection: Connection, request: VoteRequest, asked: Approval, entry: Entry | None) -> StepUp | None:
-    """The login anew of this very person for this question and action; None if there was none, or none is needed."""
+    """This person's new login for this question and action; None if there was none, or if none is needed."""
     if request.step_up is None or asked.terms.step_up_seconds is None or entry is None:
         return None
     async with within(connection, request.tenant_id):
@@ -257,7 +258,7 @@ def _slack_groups(stored: StoredApproval) -> list[GroupQuorum]:
 async def _refuse(
     connection: Connection, request: VoteRequest, stored: StoredApproval, actor: Actor, refused: NotCounted
 ) -> VoteAnswer:
-    """Record a refusal that tells something, and answer; a crash before the commit leaves a click without an answer."""
+    """Record a refusal worth auditing, and answer. After a crash before the commit the click gets no answer."""
     approval = stored.approval
     async with within(connection, request.tenant_id):
         if refused.code in TELLING:
@@ -277,9 +278,9 @@ async def _refuse(
 def _ask_anew(
     transition: Transition, request: VoteRequest, stored: StoredApproval, actor: Actor, wait: WaitRow
 ) -> _Decided:
-    """Refuse a vote on a gate that would ask something else now; the worker that claims the step asks that.
+    """Refuse a vote on a gate that would now ask something else; the worker that claims the step asks it.
 
-    One guarded commit: a crash before it leaves everything as it was; after it, the step is ready to ask again.
+    It is one guarded commit: a crash before it leaves everything as it was; after it, the step is ready to ask again.
     """
     approval = stored.approval
     step = transition.view.run.steps[approval.step_key]
@@ -297,7 +298,7 @@ def _decided(
 ) -> _Decided:
     """The effect of a vote, with the note to the person who clicked.
 
-    A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are on their way.
+    A crash before the append leaves nothing, and the person clicks again; after it, vote and answer are recorded.
     """
     commit = transition.commit()
     commit.asked_at = stored.created_at
@@ -381,7 +382,7 @@ def count(
     if counted.effect is ApprovalEvent.APPROVE:
         transition.resume(step, wait)
         return status
-    # Giving a doubt up is no rejection: people were asked what became of the action, not if it may be done.
+    # Giving a doubt up is no rejection: people were asked for the outcome of the action, not for approval.
     doubtful = approval.kind is ApprovalKind.IN_DOUBT
     receipt = last_receipt(transition.run, approval.step_key) if doubtful else None
     if receipt is not None:

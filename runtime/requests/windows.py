@@ -1,4 +1,4 @@
-"""The end of a trigger's window: its events become one run, with the last one's content (``debounce``)."""
+"""Ends a trigger's window (``debounce``): its events become one run, with the content of the last event."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from runtime.store.triggered import FAILED, SKIPPED, STARTED
 
 
 async def end_window(database: Database, definitions: Definitions, tenant: str, workflow: str, reference: str) -> bool:
-    """Start the one run of a window whose time is over; False if somebody else has.
+    """Start the one run of a window whose time is over; False if another process has started it.
 
-    One transaction: a crash before its commit leaves the window to the next sweep, which starts the same run.
+    It is one transaction: a crash before its commit leaves the window to the next sweep, which starts the same run.
     """
     async with database.transaction(tenant) as connection:
         await triggered.lock(connection, tenant, workflow, reference)

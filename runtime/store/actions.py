@@ -26,15 +26,15 @@ _OF_SESSION = _SQL["of_session"]
 _SHAPES = _SQL["shapes"]
 _OVER = _SQL["over"]
 
-# So many keys stand for one action: whoever attaches to it with ever new ones fills no table.
+# The most keys that may stand for one action, so that nobody fills the table with ever new keys for it.
 KEYS_MAX = 1_000
 
 
 class Earlier(NamedTuple):
     """The newest run of the same call.
 
-    ``lately``: it ended within the time that was asked for, with the error of this ``code`` if it failed. ``policies``
-    is the digest of those that were in force.
+    ``lately`` says that it ended within the time that was asked for; ``code`` is that of its error if it failed.
+    ``policies`` is the digest of the policies that were in force.
     """
 
     run_id: UUID
@@ -47,7 +47,7 @@ class Earlier(NamedTuple):
 class Counted(Struct, frozen=True):
     """The actions that an account has asked for in the 24 hours before: all, those of the same call, those refused.
 
-    Refused are those that policy denied, people rejected, or a bound on questions kept from them.
+    An action was refused if policy denied it, if people rejected it, or if a bound on questions kept it from people.
     """
 
     asked: int = 0
@@ -65,7 +65,7 @@ class Used(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """An action as its account has asked for it first."""
+    """An action as its account asked for it the first time."""
 
     run_id: UUID
     call: str
@@ -101,13 +101,13 @@ async def begin(connection: Connection, tenant: str, account: str, key: str, kep
 
 
 async def keep(connection: Connection, tenant: str, account: str, key: str, kept: Kept) -> bool:
-    """Let one more key stand for a run. False if so many do that this one is not kept. The caller as for ``begin``."""
+    """Let one more key stand for a run; False if it has ``KEYS_MAX``. The caller has the account's turn."""
     values = (kept.call, kept.run_id, kept.session, kept.policies, KEYS_MAX)
     return await connection.fetchval(_KEEP, tenant, account, key, *values) is not None
 
 
 async def used(connection: Connection, tenant: str, account: str, call: str) -> Used:
-    """Count what an account uses of its limits now, and what policies may count, for one more call."""
+    """Count, before one more call, what an account uses of its limits now, and what policies may count."""
     row = await connection.fetchrow(_USED, tenant, account, call)
     assert row is not None
     counted = Counted(row["asked"], row["same"], row["refused"])
@@ -115,7 +115,7 @@ async def used(connection: Connection, tenant: str, account: str, call: str) -> 
 
 
 async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -> Kept | None:
-    """An action of this account; None if it is somebody else's, or none."""
+    """An action of this account; None if there is none, or if it is another account's."""
     row = await connection.fetchrow(_ONE, tenant, account, run_id)
     return None if row is None else _kept(row)
 
@@ -132,12 +132,12 @@ def _kept(row: Any) -> Kept:
 
 
 async def shapes(connection: Connection, tenant: str, stored: StoredWorkflow) -> int:
-    """Count the workflows for what agents ask for of the same declaration."""
+    """Count the workflows that were made for agents' actions and call the same operations."""
     count: int = await connection.fetchval(_SHAPES, tenant, AGENT, stored.operations)
     return count
 
 
 async def over(connection: Connection, tenant: str, runs: Collection[UUID]) -> set[UUID]:
-    """Those of these runs that have ended, or for which an agent has something to do."""
+    """Select from these runs those that have ended, and those whose agent has something to do."""
     rows = await connection.fetch(_OVER, tenant, [*runs])
     return {UUID(int=row["run_id"].int) for row in rows}

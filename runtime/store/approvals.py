@@ -1,6 +1,6 @@
-"""Reads approvals, with their votes and what became of their actions.
+"""Reads approvals, with their votes and the outcomes of their actions.
 
-Only the run's book tells what was asked, in the append that the approval's row names.
+The question itself is only in the run's book, in the append that the approval's row names.
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ class StoredApproval:
     """An approval with everything that a vote or a card needs.
 
     ``card`` is as it was shown; it is empty if the approval was read to decide on it. ``directory_digest`` names the
-    tenant's directory as it was then, ``paused`` is what was paused in the tenant. ``preceded`` is the question of the
-    same step before it that is void or has expired. ``listed`` is the list that it belongs to, None if it stands alone.
+    tenant's directory at the time of the read, ``paused`` holds the tenant's pauses then. ``preceded`` is the earlier
+    question of the same step that is void or has expired. ``listed`` is the list of questions to which this one
+    belongs; None if it stands alone.
     """
 
     approval: Approval
@@ -86,7 +87,7 @@ class StoredApproval:
 async def read(connection: Connection, approval_id: UUID) -> StoredApproval:
     """One approval; ``NotFoundError`` if there is none that this connection may see."""
     row = await connection.fetchrow(_READ_ONE, approval_id)
-    asked = question(_there(row, approval_id), approval_id)
+    asked = question(_require(row, approval_id), approval_id)
     return stored_of(row, asked, asked.digest, asked.shown or {}, stated_contributors(asked))
 
 
@@ -98,7 +99,7 @@ async def read_to_decide(
     The question is taken from the run, or from the book if the run has let go of the step.
     """
     row = await connection.fetchrow(_READ_QUESTION, approval_id, tenant, lock)
-    view = await loaded(connection, _there(row, approval_id), graphs)
+    view = await loaded(connection, _require(row, approval_id), graphs)
     asked = view.run.approvals.get(approval_id)
     if asked is not None:
         stored = stored_of(row, asked, asked.action_digest, {}, barred_from(view.run, asked))
@@ -108,7 +109,7 @@ async def read_to_decide(
     return stored, replace(view, kept_at=view.version)
 
 
-def _there(row: Any, approval_id: UUID) -> Any:
+def _require(row: Any, approval_id: UUID) -> Any:
     if row is None:
         raise NotFoundError(f"There is no approval {approval_id}.")
     return row
@@ -121,7 +122,7 @@ def stored_of(
     card: JsonObject,
     shaped: tuple[Contributor, ...],
 ) -> StoredApproval:
-    """The approval of a row as ``read_one`` gives it, and of the question that was recorded."""
+    """Build the approval from a row of ``read_one`` and from the recorded question."""
     item = row["approval"]
     message = MessageRef(item["channel"], item["message_ts"]) if item["message_ts"] else None
     return StoredApproval(
@@ -148,22 +149,22 @@ def stored_of(
 async def run_of(connection: Connection, approval_id: UUID) -> UUID:
     """The run of an approval; ``NotFoundError`` if there is none that this connection may see."""
     row = await connection.fetchrow(_RUN_OF, approval_id)
-    return UUID(str(_there(row, approval_id)["run_id"]))
+    return UUID(str(_require(row, approval_id)["run_id"]))
 
 
 async def shown(connection: Connection, approval_id: UUID, posted: Posted) -> None:
-    """Remember where the card is, and in which form."""
+    """Store the place of the card, and the form in which it was posted."""
     form = "short" if posted.short else "posted"
     await connection.execute(_SHOWN, approval_id, posted.ref.channel, posted.ref.ts, form)
 
 
 async def posted(connection: Connection, approval_id: UUID) -> bool:
-    """True if a card of the question stands somewhere: the book of an older release does not tell that."""
+    """True if a card of the question was posted: the book of an older release does not record that."""
     return bool(await connection.fetchval(_POSTED, approval_id))
 
 
 async def refused(connection: Connection, approval_id: UUID, problem: str) -> None:
-    """Remember that the card was not delivered, and why. A crash before that leaves the order to be tried again."""
+    """Store that the card was not delivered, and why. After a crash before that, the delivery is tried again."""
     await connection.execute(_REFUSED, approval_id, clean(problem))
 
 
@@ -192,9 +193,9 @@ async def undelivered(connection: Connection, tenant: str, most: int) -> list[tu
 
 
 def question(row: Any, approval_id: UUID) -> ApprovalRequested:
-    """The question that the append in a row asked, or what retention kept of it.
+    """The question in the append of a row, or what retention kept of it.
 
-    ``Diverged`` if the book does not tell it, or its values were altered.
+    ``Diverged`` if the book lacks it, or if its values were altered.
     """
     kept, key = row["kept"], row["run_key"] or b""
     found = [*appends((row["asked_at"],), (row["asked"],), (row["shown"],))] if row["asked"] else []
@@ -207,7 +208,7 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
 def question_in(
     found: Sequence[Append], approval_id: UUID, kept: Mapping[str, Any] | None, key: bytes
 ) -> ApprovalRequested:
-    """The question that one of these appends asked; their values are known to be those that their lines commit to."""
+    """The question of this approval in one of these appends, whose values were already compared with their lines."""
     for append in found:
         for number, line in enumerate(append.lines):
             if f'"{approval_id}"'.encode() in line and f'"type":"{ApprovalRequested.TYPE}"'.encode() in line:
@@ -219,10 +220,10 @@ def question_in(
     raise Diverged(f"The book does not tell what the approval {approval_id} asks", "approvals")
 
 
-async def heeded(
+async def refusals_and_counts(
     connection: Connection, tenant: str, keys: Sequence[str], askers: Sequence[str]
 ) -> tuple[dict[str, list[Refusal]], dict[str, int]]:
-    """The refusals that bind under these keys, and the number of open questions of each of these askers."""
+    """Read the refusals that bind under these keys, and count the open questions of each of these askers."""
     found: dict[str, list[Refusal]] = {}
     for row in await connection.fetch(_REFUSALS, tenant, keys):
         refusal = Refusal(
@@ -288,7 +289,7 @@ _AFTER_APPROVAL: dict[str | None, CardState] = {
     ReceiptStatus.FAILED: CardState.FAILED,
     ReceiptStatus.IN_DOUBT: CardState.IN_DOUBT,
 }
-# In these states something is still to go out.
+# The states in which the action may still go out.
 _WAITING = (CardState.PENDING, CardState.RECORDED)
 _ENDS = {
     ApprovalStatus.REQUESTED: CardState.PENDING,
@@ -302,16 +303,16 @@ _ENDS = {
 def card_view(
     stored: StoredApproval, receipt: Mapping[str, Any] | None, link: str = "", end: End | None = None
 ) -> CardView:
-    """The card as a face draws it: the frozen content and what has become of it; ``receipt`` is that of its action.
+    """The card as a face draws it: the frozen content and its outcome; ``receipt`` is the receipt of its action.
 
-    ``end`` is what the run's fold says of it. Without one, the row and the receipt say it: the run is purged.
+    ``end`` is the outcome by the run's fold. Without it (the run is purged), row and receipt give the outcome.
     """
     approval = stored.approval
     state, detail = _state(stored, receipt if stored.consumed else None)
     if end is not None and end.state is not CardState.PENDING:
         state, detail = end.state, end.detail
     content = CardContent.from_json(stored.card)
-    # Only agents ask for service accounts in workflows of ours, and only service accounts are paused as agents.
+    # In our own workflows only agents are the requesters, by their accounts; an agent's pause names its account.
     agent = content.requester if content.workflow.startswith(OWN) else ""
     keys = keys_of(content.workflow, content.connector, approval.run_id, agent) if state in _WAITING else []
     return CardView(
@@ -355,7 +356,7 @@ async def approvals_page(
     after_at: datetime = LAST_TIME,
     after_id: UUID = LAST_ID,
 ) -> list[Row]:
-    """Approvals, newest first. ``Diverged`` if the question of one is not what was recorded."""
+    """A page of approvals, newest first. ``Diverged`` if the question of one is not what was recorded."""
     found = await every(connection, _APPROVALS, tenant, after_at, after_id, status, run_id, limit)
     return [_asked(row) for row in found]
 
@@ -369,6 +370,6 @@ def _asked(row: Row) -> Row:
 
 
 async def approval(connection: Connection, tenant: str, approval_id: UUID) -> Row | None:
-    """One approval. ``Diverged`` as of ``approvals_page``."""
+    """One approval. ``Diverged`` as for ``approvals_page``."""
     row = await first(connection, _APPROVAL, tenant, approval_id)
     return None if row is None else _asked(row)

@@ -1,4 +1,4 @@
-"""The tenant's own audit stream: what belongs to no run, or comes after its end. An append has one line."""
+"""The tenant's own audit stream: facts that belong to no run, or that follow a run's end. An append has one line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def record(connection: Connection, tenant: str, kind: EventType, actor: Ac
 
 
 async def line(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> bytes:
-    """The line of a fact that a function of the database appends in this transaction, and no later.
+    """Build the line of a fact; a function of the database must append it in this same transaction.
 
     The tenant's row is locked until that commits, which keeps ``seq`` without gaps; these facts are rare.
     """
@@ -52,7 +52,7 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
 
 
 def say(notice: Notice, **about: str) -> None:
-    """Write one line into the log: what it is about stands first."""
+    """Write one notice into the log, preceded by the names of what it is about."""
     level, words, facts = notice
     write = log.warning if level == notices.WARNING else log.info
     write(words, **about, **facts)
@@ -68,10 +68,10 @@ async def read_by(
     run: UUID | None = None,
     thing: UUID | None = None,
 ) -> None:
-    """Record that somebody was shown something; one line for each person, thing and hour is enough.
+    """Record that somebody was shown something, once an hour for each person and thing.
 
-    ``thing`` is a question or a task, whose run is found. Two at the same moment may make two lines, never none: a
-    crash before the commit leaves no line, and nothing was shown.
+    ``thing`` is a question or a task, by which the run is found. Two reads at the same moment may make two lines, never
+    none. After a crash before the commit there is no line, and nothing was shown.
     """
     if run is None and thing is not None:
         run = await connection.fetchval(_RUN_OF, tenant, thing)
@@ -81,7 +81,7 @@ async def read_by(
         "door": door,
         **{name: str(one) for name, one in named.items() if one is not None},
     }
-    # The members of a canonical line are sorted: it begins with these, and ``ts`` follows.
+    # The members of a canonical line are sorted, so it begins with these members, and ``ts`` follows.
     begins = canonical_bytes({"actor": {"id": actor.id, "kind": actor.kind}, "data": data, "step": None})[:-1]
     if not await connection.fetchval(_TOLD, tenant, begins + b',"ts":"'):
         await record(connection, tenant, EventType.EVIDENCE_READ, actor, data)

@@ -1,4 +1,4 @@
-"""Reads the whole book of a run, and checks it against the run's row. All who read the past do so through here.
+"""Reads the whole book of a run, and checks it against the run's row. Every reader of past events uses this module.
 
 A book that was read is unbroken up to the head that the run's row names, and its values are those that were recorded.
 """
@@ -23,8 +23,8 @@ from runtime.engine.model.events import RunExtended, RunMigrated, RunOpened
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Run
 from runtime.store import journal
-from runtime.store.claims import aside
 from runtime.store.journal import Append
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 _SQL = statements("books")
@@ -32,18 +32,18 @@ _RUN = _SQL["run"]
 _SEVERAL = _SQL["several"]
 _HEAD = _SQL["head"]
 _PAGE = _SQL["page"]
-# So many appends are fetched at once, so that what the driver holds does not grow with the book.
+# The number of appends that are fetched at once, so that the driver's memory does not grow with the book.
 PAGE = 100
 
 
-# What changes the graph of a run: an extension, or a migration to another version of its workflow.
+# An event that changes the graph of a run: an extension, or a migration to another version of its workflow.
 Change: TypeAlias = MutationRow | RunMigrated
 
 
 class Book(Struct, frozen=True):
-    """A run's row with its key, its appends and its events. If the run's values were erased, there are no events.
+    """A run's row with its key, its appends and its events. There are no events if the run's values were erased.
 
-    ``weight`` is the number of lines whose work is about that of reading it. ``changes`` are those of its graph.
+    ``weight`` is the work of reading it, as a number of lines. ``changes`` are the changes of its graph.
     """
 
     row: asyncpg.Record
@@ -76,7 +76,7 @@ class Book(Struct, frozen=True):
 
 
 async def fetch(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record:
-    """A run's row with its key and its appends, of one moment. ``NotFoundError`` if the tenant has no such run."""
+    """Read a run's row, key and appends in one snapshot. ``NotFoundError`` if the tenant has no such run."""
     row = await connection.fetchrow(_RUN, tenant, run_id)
     if row is None:
         raise _missing(run_id)
@@ -88,31 +88,31 @@ def _missing(run_id: UUID) -> NotFoundError:
 
 
 async def checked(row: asyncpg.Record, connection: Connection | None = None) -> Book:
-    """The book in a row that was fetched.
+    """Check a fetched row, and return its book.
 
-    ``Diverged`` if it is not what was written: its chain is broken or does not end where the run's row says, a value is
-    another one, or the key to the values is lost.
+    ``Diverged`` if it is not what was written: its chain is broken or does not end where the run's row says, a value
+    was changed, or the key to the values is lost.
     """
     long = row["audit_count"] + journal.weight(row["every_vals"] or ())
-    return replace(await aside(long, lambda: _checked(row), connection), weight=long)
+    return replace(await offload(long, lambda: _checked(row), connection), weight=long)
 
 
 async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
-    """The book of a run: ``checked`` of what ``fetch`` gives."""
+    """Read and check the book of a run: ``checked`` of ``fetch``."""
     return await checked(await fetch(connection, tenant, run_id), connection)
 
 
 async def several(connection: Connection, tenant: str, run_ids: Sequence[UUID]) -> dict[UUID, Book]:
-    """The books of a few short runs of the tenant, by run, in one read; each as ``read`` gives it."""
+    """Read and check the books of a few short runs of the tenant in one statement; the books by run."""
     rows = await connection.fetch(_SEVERAL, tenant, run_ids)
     return {UUID(int=row["run_id"].int): await checked(row, connection) for row in rows}
 
 
 async def paged(connection: Connection, tenant: str, run_id: UUID) -> Book:
-    """The book of a run, checked as ``read`` checks it, for one who goes through it.
+    """Read and check the book of a run like ``read``, for a caller that iterates over its events.
 
-    It is fetched page by page and held as it is stored. Each pass reads the events anew, and holds one append.
-    Retention, or a late line, may come in between: then it is fetched again.
+    It is fetched page by page and held as it is stored. Each iteration decodes the events anew, one append at a time.
+    If retention or a late line changes the book between two pages, it is fetched again.
     """
     row, stored = await _head_of(connection, tenant, run_id), list[journal.Row]()
     while True:
@@ -120,9 +120,9 @@ async def paged(connection: Connection, tenant: str, run_id: UUID) -> Book:
         now = await _head_of(connection, tenant, run_id)
         if now == row:
             break
-        row = now  # somebody has written, or retention has taken the values: pages of two moments are no book
+        row = now  # somebody has written, or retention has removed the values: pages of two moments are no book
     long = row["audit_count"] + journal.weight([values for _, _, values in stored])
-    return replace(await aside(long, lambda: _through(row, journal.Stored(stored)), connection), weight=long)
+    return replace(await offload(long, lambda: _through(row, journal.Stored(stored)), connection), weight=long)
 
 
 async def _head_of(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record:
@@ -142,9 +142,9 @@ async def _pages(connection: Connection, run_id: UUID) -> AsyncIterator[journal.
 
 
 async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
-    """The lines of a run alone. ``Diverged`` if they are not those that were written."""
+    """The lines of a run, without values. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
-    return await aside(
+    return await offload(
         row["audit_count"] + journal.weight(row["every_vals"] or ()),
         lambda: [line for append in _unbroken(row) for line in append.lines],
         connection,
@@ -208,12 +208,12 @@ def _checked(row: asyncpg.Record) -> Book:
 
 
 def _through(row: asyncpg.Record, every: Sequence[Append]) -> Book:
-    """The same, of events that are let go as soon as each was compared with its line."""
+    """Check a book like ``_checked``, but hold no events: each is dropped once it was compared with its line."""
     _verify(row, every)
     if row["purged_at"] is not None:
         return Book(row, every, ())
     changes = [*changes_in(_events(row, every))]
-    return Book(row, every, journal.Told(every, row["run_key"], row["audit_count"]), changes=changes)
+    return Book(row, every, journal.CheckedEvents(every, row["run_key"], row["audit_count"]), changes=changes)
 
 
 def _events(row: asyncpg.Record, every: Sequence[Append]) -> Iterator[RecordedEvent]:
@@ -236,5 +236,5 @@ def check_row(book: Book, run: Run) -> None:
 
 
 def same(stored: Any, expected: Any) -> bool:
-    """True if a stored value is the one that the book tells."""
+    """True if a stored value equals the one that follows from the book."""
     return bool(stored == expected) or canonical_bytes(stored) == canonical_bytes(expected)

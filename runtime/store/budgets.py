@@ -1,4 +1,4 @@
-"""Counts what a tenant has standing, up to its limits, so that the cost of counting has a limit as well."""
+"""Counts a tenant's open runs, kept signals and open questions only up to their limits, so the cost is bounded."""
 
 from __future__ import annotations
 

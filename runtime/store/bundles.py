@@ -1,4 +1,4 @@
-"""Reads the texts that a bundle holds besides the run's book, and remembers where a bundle is."""
+"""Reads the texts that a bundle holds besides the run's book, and stores the place of each bundle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATE = _SQL["state"]
 async def texts(
     connection: Connection, book: Book, policies: Iterable[str]
 ) -> tuple[DocumentText, tuple[DocumentText, ...]]:
-    """The workflow that a run runs, as it was published, and the policies with these digests."""
+    """The published text of a run's workflow, and the texts of the policies with these digests."""
     row = book.row
     source = await connection.fetchval(_SOURCE, row["tenant_id"], row["workflow"], row["workflow_version"])
     found = await connection.fetch(_POLICIES, row["tenant_id"], [*policies])
@@ -36,13 +36,13 @@ async def texts(
 
 
 async def standing(connection: Connection, tenant: str) -> list[tuple[int, bytes]]:
-    """The tenant's lines about pauses, policies and directories, each with its place, in order."""
+    """The tenant's lines about pauses, policies and directories, in order, each with its place in the stream."""
     rows = await connection.fetch(_STANDING, tenant)
     return [(row["seq"], bytes(row["line"])) for row in rows]
 
 
 async def directories(connection: Connection, tenant: str, digests: Iterable[str]) -> dict[str, str]:
-    """The texts of the directories with these digests, as far as they were kept."""
+    """The texts of the directories with these digests, by digest; those that were not kept are left out."""
     rows = await connection.fetch(_DIRECTORIES, tenant, [*digests])
     return {row["digest"]: row["source"] for row in rows}
 
@@ -50,22 +50,22 @@ async def directories(connection: Connection, tenant: str, digests: Iterable[str
 async def remember(
     connection: Connection, run: str, tenant: str, lines: int, bundle: Bundle, stored: StoredBlob, key_id: str
 ) -> None:
-    """Note where the edition of a run's bundle with so many lines is, and its SHA-256."""
+    """Store the place and SHA-256 of a run's bundle. ``lines`` is the number of lines in this edition."""
     where = (bundle.name, stored.uri, stored.version_id, bundle.sha256, len(bundle.bytes), key_id)
     await connection.execute(_REMEMBER, run, tenant, lines, *where)
 
 
 async def failures(connection: Connection, tenant: str) -> list[tuple[UUID, str]]:
-    """The runs of a tenant whose evidence could not be stored, and why. Somebody has to order it again."""
+    """The runs of a tenant whose evidence could not be stored, each with the reason. Somebody has to order it again."""
     return [(row["run_id"], row["last_error"]) for row in await connection.fetch(_FAILURES, tenant)]
 
 
 async def newest(connection: Connection, tenant: str, run_id: UUID) -> str | None:
-    """The SHA-256 of the bundle of a run as it ended last; None if that is not stored."""
+    """The SHA-256 of the bundle of a run's last end; None if that bundle is not stored."""
     found: str | None = await connection.fetchval(_NEWEST, tenant, run_id)
     return found
 
 
 async def state(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record | None:
-    """Two flags of a run's evidence: it is stored, its writing was given up; None without such a run."""
+    """Two flags of a run's evidence: if it is stored, and if its writing was given up. None if there is no such run."""
     return await connection.fetchrow(_STATE, tenant, run_id)

@@ -1,35 +1,27 @@
 """Takes leases of steps, and extends them.
 
-One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes at most as many of
-its steps as its caps leave places for. A held row of the queue is a place taken, so the caps are exact. Fairness is
-start-time fair queueing over tenants, then over a tenant's workspaces: the one that has had the least, by weight, is
-next, and one that was idle starts where the last turn began. Within a workspace, steps that resume go before steps that
-start a run.
+One statement chooses the tenant that is furthest behind and has a step to run, locks it, and takes as many of its steps
+as its caps have free places. A held row of the queue occupies a place, so the caps are exact. Fairness is start-time
+fair queueing over tenants, then over a tenant's workspaces: the one with the least service, by weight, is next, and one
+that was idle starts where the last turn began. Within a workspace, steps that resume go before steps that start a run.
 
-Claims of one tenant wait for each other at its row. A claim that waited has counted places before the other's claim,
-so it takes nothing and looks again: ``xmin`` tells if the row is still the one that it read. Lock order: tenant, rows
-of the queue, cap of a workflow, workspace; a claim takes no lock on a run.
+Claims of one tenant wait for each other at its row. A claim that had to wait has counted the places before the other
+claim took some, so it takes nothing and looks again: ``xmin`` tells if the row is still the one that it read. Lock
+order: tenant, rows of the queue, cap of a workflow, workspace; a claim takes no lock on a run.
 
 A crash after a claim leaves leases that run out. Claims are not flushed, so PostgreSQL may lose one when it crashes.
-The worker that had such a lease is refused by its id, even if somebody else has the same epoch by then.
+The worker that holds a lost lease is then refused by the lease's id, even if a newer lease has the same epoch.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import asyncpg
-import structlog
-from msgspec.msgpack import encode
 
 from core.db import Connection
-from core.turns import NOBODY, Turns
 from runtime.engine.model.rows import Claim
 from runtime.store.statements import statements
 
@@ -43,10 +35,10 @@ _EXPECTED = _SQL["expected"]
 _HEARTBEAT = _SQL["heartbeat"]
 _HOLD = _SQL["hold"]
 
-# The chosen steps may be locked, or another claim of the tenant come first: then look again, this many times at most.
+# The most looks of one claim: the chosen steps may be locked, or another claim of the tenant may come first.
 LOOKS_MAX = 64
 
-# At most so many tenants are passed over by a claim.
+# The most tenants that one claim passes over.
 HELD_MAX = 8
 
 
@@ -56,7 +48,7 @@ async def claim_next(connection: Connection, owner: str, lease: timedelta, count
 
 
 async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run_id: UUID) -> list[asyncpg.Record]:
-    """Lease a ready step of this run; none if there is none, or no place for it, or somebody holds the tenant's row."""
+    """Lease a ready step of this run; none if no step is ready, no place is free, or the tenant's row is locked."""
     try:
         return await _first(connection, _CLAIM_OF_RUN, "step", owner, lease, 1, run_id)
     except asyncpg.LockNotAvailableError:
@@ -64,12 +56,12 @@ async def claim_of_run(connection: Connection, owner: str, lease: timedelta, run
 
 
 async def claim_step(connection: Connection, owner: str, lease: timedelta, step_id: UUID) -> list[asyncpg.Record]:
-    """Lease this step, which a queue's message named; none if it was not sent (somebody has it, or it is over)."""
+    """Lease the step that a queue's message named; none if its row is not ``sent`` (it is leased already, or over)."""
     return await connection.fetch(_CLAIM_STEP, owner, lease, step_id)
 
 
 async def admit(connection: Connection, owner: str, lease: timedelta, count: int = 1) -> list[asyncpg.Record]:
-    """Take places for steps of the tenant whose turn it is; the caller sends them to a queue."""
+    """Reserve places for steps of the tenant whose turn it is; the caller sends the steps to a queue."""
     return await _in_turn(connection, _ADMIT, "step_id", owner, lease, count)
 
 
@@ -84,7 +76,7 @@ async def _in_turn(connection: Connection, statement: str, found: str, *paramete
     except asyncpg.LockNotAvailableError as error:
         met = error
     while len(held) < HELD_MAX:
-        # It may be another one by now: then that one loses this turn, and no more.
+        # Meanwhile it may be another tenant's turn: then that tenant loses this one turn.
         tenant = await connection.fetchval(_WHOSE_TURN, held)
         if tenant is None:
             break
@@ -109,14 +101,14 @@ async def _first(connection: Connection, statement: str, found: str, *parameters
 
 
 async def expected(connection: Connection, steps: Sequence[tuple[UUID, str]], within: timedelta) -> None:
-    """Note that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again."""
+    """Store that the queue has these steps. If nobody claims one in time, the sweeper lets it be sent again."""
     await connection.execute(_EXPECTED, [run for run, _ in steps], [key for _, key in steps], within)
 
 
 async def hold(connection: Connection, run_id: UUID, held: Sequence[Claim]) -> dict[UUID, str]:
-    """Lock the rows of a run's leases, before the run's row is locked; the status of each that is still the newest.
+    """Lock the rows of a run's leases, before the run's row is locked; the status of each lease that is still newest.
 
-    Claimable or sent says that the lease has run out, and nobody has taken its step since.
+    A status of claimable or sent says that the lease has run out, and nobody has taken its step since.
     """
     columns = ([getattr(claim, name) for claim in held] for name in ("key", "id", "epoch"))
     return {row["lease_id"]: row["status"] for row in await connection.fetch(_HOLD, run_id, *columns)}
@@ -126,57 +118,3 @@ async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tupl
     """Extend leases; return the ids of those that are still ours. A missing one is lost, and must not be settled."""
     runs, keys, ids = [run for run, _ in held], [claim.key for _, claim in held], [claim.id for _, claim in held]
     return {row["lease_id"] for row in await connection.fetch(_HEARTBEAT, span, runs, keys, ids)}
-
-
-Answer = TypeVar("Answer")
-
-# Books with more lines are checked and folded in another thread.
-LONG = 300
-# A transaction whose client says nothing for some seconds is ended: whoever works in one says so in between.
-SAID_SECONDS = 1.0
-
-
-def weight_of(*values: object, heavy: bool) -> int:
-    """The number of lines whose work is about that of working on these values. ``heavy``: it is long for any values."""
-    try:
-        return LONG + 1 if heavy else len(encode(values)) // 64
-    except OverflowError:  # an integer that nothing can hold: whoever works on it says so
-        return LONG + 1
-
-
-# Compiling a document: a short one, too, may name the same step many times.
-COMPILING = LONG + 1
-
-
-# Long work shares one interpreter with the loop: more threads would not end it earlier, only hold up everybody else and
-# keep more in memory. The second one is for other tenants than the first one's.
-THREADS = 2
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
-
-
-async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
-    """Work on this many lines; in a thread if they are many, when it is the turn of the tenant that it is for.
-
-    An open transaction of ``connection`` stays open meanwhile. A crash rolls it back, as ever.
-    """
-    if lines <= LONG:
-        return work()
-    working = asyncio.ensure_future(_threaded(work))
-    try:
-        while True:
-            await asyncio.wait({working}, timeout=SAID_SECONDS)
-            if working.done():
-                return working.result()
-            if connection is not None and connection.is_in_transaction():
-                await connection.execute("SELECT 1")
-    finally:
-        working.cancel()  # nobody waits for it any more
-
-
-async def _threaded(work: Callable[[], Answer]) -> Answer:
-    loop, tenant = asyncio.get_running_loop(), structlog.contextvars.get_contextvars().get("tenant", NOBODY)
-    turns = _TURNS.setdefault(loop, Turns(THREADS, of_one=1))
-    await turns.take(tenant)
-    done = loop.run_in_executor(None, copy_context().run, work)
-    done.add_done_callback(lambda _: turns.give(tenant))  # a thread ends with its work, whoever waits for it
-    return await asyncio.shield(done)

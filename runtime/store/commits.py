@@ -1,8 +1,8 @@
 """Applies commits: one call of the database's function ``append``, which does all of a commit or nothing of it.
 
 ``functions/append.sql`` says what it compares, what it writes and in which order it locks. A part that a commit does
-not have costs a comparison. Commits of different runs may go in one statement, which calls the function for each. One
-whose guard fails is left out.
+not have costs one comparison. Commits of different runs may share a statement, which calls the function for each. A
+commit whose guard fails is left out.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
 
-# A clock that has gone back is said once in so many seconds: every append of every run meets it.
+# The seconds between two warnings about a clock that has gone back: every append of every run meets it.
 _SAY_SECONDS = 30.0
 _SAID: dict[str, float] = {}
 
 STEPS_CHANNEL = "counterseal_steps"
 MESSAGES_CHANNEL = "counterseal_messages"
 
-# The SQLSTATE that the part ``records`` raises; the statement is rolled back, with all of its commit.
+# The SQLSTATE of a refused record (the part ``records``): the statement is rolled back, and its commit with it.
 REFUSED_RECORD = "CS001"
 
-# The parts of a commit that others find by their keys (queue, waits, commands, shared effects, approvals, votes), and
-# the columns of their rows that the function takes. A list without columns is sent as it is.
+# The parts of a commit whose rows are found by keys (queue, waits, commands, shared effects, approvals, votes), with
+# the columns that the function takes. A part without columns is sent as it is.
 PARTS: Mapping[str, tuple[str, ...]] = {
     "cancels_rest": (),
     "requeued": (),
@@ -69,18 +69,19 @@ _LANDED = _SQL["landed"]
 
 
 class Applied(NamedTuple):
-    """The run after an append: its version, and how many steps of its super-step still execute."""
+    """The run's version after an append, and the number of steps of its super-step that still execute."""
 
     version: int
     executing: int
 
 
 async def apply(connection: Connection, commit: Commit) -> Applied | None:
-    """Apply all of a commit, or nothing: None when the run (or the tenant's policy) is not as expected any more.
+    """Apply all of a commit or nothing: None if the run, or the tenant's policy, has changed since it was read.
 
-    ``RecordRefused`` when a record is not as the commit expects it.
+    ``RecordRefused`` if a record is not as the commit expects it.
 
-    A crash before this returns leaves either state; both are consistent, and the lease's expiry finds what is left.
+    After a crash before this returns, the commit is applied or not; both are consistent, and the expired lease is
+    found.
     """
     try:
         found = await connection.fetchval(_APPEND, *sent(commit, engine=True))
@@ -94,7 +95,7 @@ async def apply(connection: Connection, commit: Commit) -> Applied | None:
 
 
 async def landed(connection: Connection, commit: Commit) -> bool:
-    """True if a commit whose answer was lost was applied: its lines, which no other commit has, are in the book."""
+    """True if a commit was applied although its answer was lost: its lines, which are unique, are in the book."""
     if not commit.lines:
         return False
     lines = b"\n".join(commit.lines)
@@ -102,9 +103,9 @@ async def landed(connection: Connection, commit: Commit) -> bool:
 
 
 def say(commit: Commit) -> None:
-    """Write the lines of the log for a commit that has been made: its facts, and now and then that a clock went back.
+    """Write a commit's facts into the log, and now and then a warning that a clock went back.
 
-    A crash before this loses them; the book has them all.
+    A crash before this loses these lines of the log; the book has all facts.
     """
     for notice in commit.notices:
         audit.say(notice, tenant=commit.tenant_id, run=str(commit.run_id))
@@ -123,9 +124,9 @@ def _appended(commit: Commit) -> tracing.Appended:
 
 
 def can_go_together(commit: Commit) -> bool:
-    """True if this commit may share a statement with those of other runs: it waits for no lock after that of its run.
+    """True if this commit may share a statement with those of other runs: its run's lock is the last that it waits for.
 
-    One that changes records goes alone, because a refused record rolls the whole statement back.
+    A commit that changes records goes alone, because a refused record rolls the whole statement back.
     """
     rows = commit.effects or commit.shares or commit.joins or commit.records
     return not (rows or commit.family or commit.cancels_rest or commit.requeued)
@@ -134,7 +135,7 @@ def can_go_together(commit: Commit) -> bool:
 async def apply_together(connection: Connection, commits: Sequence[Commit]) -> dict[UUID, Applied]:
     """Apply commits of different runs; return ``Applied`` for each run whose commit was applied.
 
-    An error may come from any of them: then nothing was applied.
+    An error of any commit means that nothing was applied.
     """
     calls = [Call("append", sent(commit, engine=True), ("", str(commit.run_id))) for commit in commits]
     landed = await called(connection, calls)
@@ -146,7 +147,7 @@ async def apply_together(connection: Connection, commits: Sequence[Commit]) -> d
 
 
 def sent(commit: Commit, *, engine: bool = False) -> list[object]:
-    """The values that every append sends, and those that only the engine's sends, as the functions declare them."""
+    """The parameters of an append as the functions declare them; with ``engine``, those of the engine's appends too."""
     wakes_steps = bool(commit.queued or commit.requeued)
     wakes_messages = bool(commit.commands) or any(wait.kind is WaitKind.PERMIT for wait in commit.new_waits)
     acts_for = None if commit.stop is None else commit.tenant_id
@@ -157,7 +158,7 @@ def sent(commit: Commit, *, engine: bool = False) -> list[object]:
         commit.finished, acts_for, commit.stop, commit.reference, commit.result,
         commit.extended, commit.gate, commit.writes_max if commit.writes or commit.counted else None,
         int(commit.moves_gate), commit.latest, b"\n".join(commit.lines) or None, commit.values, wakes_steps,
-        wakes_messages, commit.unqueued or None, rest(commit), [claim.key for claim in held] or None,
+        wakes_messages, commit.unqueued or None, part_rows(commit), [claim.key for claim in held] or None,
         [claim.id for claim in held] or None, [claim.epoch for claim in held] or None,
     ]  # fmt: skip
     if not engine:
@@ -169,13 +170,13 @@ def sent(commit: Commit, *, engine: bool = False) -> list[object]:
     ]  # fmt: skip
 
 
-def rest(commit: Commit) -> dict[str, Json] | None:
-    """The rows of the parts that the commit has, by name."""
+def part_rows(commit: Commit) -> dict[str, Json] | None:
+    """The rows of the parts that the commit has, by the part's name; None if it has none."""
     found: dict[str, Json] = {}
     for name, columns in PARTS.items():
         if rows := getattr(commit, name):
             found[name] = _rows(rows, columns) if columns else rows
-    if commit.executing < 0 and not commit.moves_gate:  # it may be the last of its super-step
+    if commit.executing < 0 and not commit.moves_gate:  # it may be the last step of its super-step
         found["barrier"] = True
     if commit.people is not None:
         found["people"] = commit.people
@@ -193,7 +194,7 @@ def rest(commit: Commit) -> dict[str, Json] | None:
 
 
 def _rows(rows: Any, columns: Sequence[str]) -> Json:
-    """The rows of one part as they are sent: durations in seconds; None is NULL, also for jsonb."""
+    """The rows of one part as JSON for the function: durations in seconds; None is NULL, also for jsonb."""
     found: list[Json] = []
     for row in rows:
         values = {name: getattr(row, name) for name in columns}

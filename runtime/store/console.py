@@ -1,6 +1,6 @@
 """Reads of the console's lists: open questions by their deadline, a person's own requests and answers, runs.
 
-Each names the tenant, and row-level security stands behind it (promise 8).
+Each statement names the tenant, and row-level security restricts it to that tenant as well (promise 8).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _RUNS = _SQL["runs"]
 _WORKFLOWS = _SQL["workflow_names"]
 _DEAD = _SQL["dead_letters"]
 
-# The key of the last row of the page before: a time, and an id.
+# The key of the last row of the previous page: a time and an id.
 Key: TypeAlias = tuple[datetime, UUID]
 NEWEST: Key = (LAST_TIME, LAST_ID)
 
 
 class ListedQuestion(Struct, frozen=True):
-    """A question with the run that asks it. ``answered_at`` and ``answer`` are a person's own, if asked for."""
+    """A question with the run that asks it. ``answered_at`` and ``answer`` are one person's, if a person was given."""
 
     stored: StoredApproval
     workflow: str
@@ -51,7 +51,7 @@ def _listed(row: Row) -> ListedQuestion:
 
 
 async def open_questions(connection: Connection, tenant: str, limit: int) -> list[ListedQuestion]:
-    """The open questions, what runs out first before all others."""
+    """The open questions, ordered by deadline."""
     return [_listed(row) for row in await every(connection, _OPEN, tenant, limit)]
 
 
@@ -82,8 +82,8 @@ async def answered(
     return [_listed(row) for row in await every(connection, _ANSWERED, tenant, person, *after, limit)]
 
 
-class RunsWanted(Struct, frozen=True):
-    """A filter of runs. ``named`` is a reference or the beginning of an id; ``person`` has to do with them."""
+class RunsFilter(Struct, frozen=True):
+    """A filter of runs. ``named`` is a reference or the beginning of an id; ``person`` takes part in the runs."""
 
     statuses: Sequence[str] | None = None
     workflow: str | None = None
@@ -95,11 +95,11 @@ class RunsWanted(Struct, frozen=True):
 async def runs(
     connection: Connection,
     tenant: str,
-    wanted: RunsWanted,
+    wanted: RunsFilter,
     limit: int,
     after: Key = NEWEST,
 ) -> list[Row]:
-    """Runs, newest first, each with the open question that runs out first, and whether a message of it is dead."""
+    """Runs, newest first, each with its most urgent open question, and a flag if one of its messages is dead."""
     given = (wanted.statuses, wanted.workflow, wanted.since, wanted.named, wanted.person)
     return await every(connection, _RUNS, tenant, *after, *given, limit)
 

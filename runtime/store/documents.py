@@ -21,9 +21,9 @@ NAMED_MAX = 10  # how many numbers an error lists
 
 
 class StoredWorkflow(Struct, frozen=True):
-    """One published version: its exact text, and the declarations of its operations as frozen then.
+    """One published version: its exact text, and the declarations of its operations as they were frozen with it.
 
-    ``schedule`` is what a keeper looks for: the moments at which runs start with it.
+    ``schedule`` tells the keeper at which moments it starts runs with this version.
     """
 
     name: str
@@ -38,8 +38,8 @@ class StoredWorkflow(Struct, frozen=True):
 class PublishedVersion:
     """One published version without its text.
 
-    ``operations`` are the names of those that it calls, ``connectors`` those that it needs, both sorted.
-    ``waits_for`` says why it waits for an admin, so that no run starts with it; None if it does not.
+    ``operations`` are the names of the operations that it calls, ``connectors`` the connectors that it needs, both
+    sorted. ``waits_for`` is the reason why no run starts with it before an admin activates it; None if there is none.
     """
 
     name: str
@@ -54,7 +54,7 @@ class PublishedVersion:
 
 
 class Edition(Struct, frozen=True):
-    """One text that is or was published, without the text."""
+    """The name, version and digest of a document that is or was published, without its text."""
 
     name: str
     version: int
@@ -65,13 +65,13 @@ class Edition(Struct, frozen=True):
 
 
 class Past(Struct, frozen=True):
-    """All that was ever published of a kind in a tenant, and which of it is in use: of each name at most one."""
+    """All documents of one kind that a tenant ever published, and which are in use: at most one of each name."""
 
     editions: tuple[Edition, ...]
     in_use: tuple[Edition, ...]
 
     def used(self, name: str) -> Edition | None:
-        """The one of this name that is in use."""
+        """The edition of this name that is in use; None if none is."""
         return next((one for one in self.in_use if one.name == name), None)
 
 
@@ -99,12 +99,12 @@ _POLICY = _SQL["policy"]
 async def newest_workflows(
     connection: Connection, tenant: str, name: str | None = None, version: int | None = None
 ) -> list[StoredWorkflow]:
-    """The newest version of every workflow that runs may start with, or of the one named: no retired or waiting one."""
+    """The newest startable version of every workflow, or of the named one: neither retired nor waiting for an admin."""
     return [StoredWorkflow(**row) for row in await connection.fetch(_NEWEST, tenant, name, version)]
 
 
 async def living_workflows(connection: Connection, tenant: str) -> list[StoredWorkflow]:
-    """Every version of every workflow that runs may start with, also on demand, or that an open run goes on with."""
+    """Every version of every workflow with which a run may start, also on demand, or with which an open run goes on."""
     return [StoredWorkflow(**row) for row in await connection.fetch(_ALIVE, tenant)]
 
 
@@ -115,7 +115,7 @@ async def workflow(connection: Connection, tenant: str, name: str, version: int)
 
 
 async def workflow_versions(connection: Connection, tenant: str, name: str | None = None) -> list[PublishedVersion]:
-    """Every version of every workflow, or of the one named; by name, the newest version first."""
+    """Every version of every workflow, or of the named one; ordered by name, the newest version first."""
     rows = await connection.fetch(_VERSIONS, tenant, name)
     lists = ("operations", "connectors")
     return [PublishedVersion(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
@@ -124,8 +124,8 @@ async def workflow_versions(connection: Connection, tenant: str, name: str | Non
 async def startable_workflow(connection: Connection, tenant: str, name: str, version: int | None) -> StoredWorkflow:
     """The version that a run may be started with now: the one named, or the newest that is not retired.
 
-    ``NotFoundError`` if nothing of that name or number is published, ``ConsistencyError`` if it is retired; both name
-    what there is.
+    ``NotFoundError`` if nothing of that name or number is published, ``ConsistencyError`` if it is retired; both list
+    the published versions.
     """
     found = await newest_workflows(connection, tenant, name, version)
     if found:
@@ -146,7 +146,7 @@ async def startable_workflow(connection: Connection, tenant: str, name: str, ver
 
 
 async def known_versions(connection: Connection, tenant: str, name: str) -> list[PublishedVersion]:
-    """The versions of one workflow, the newest first; ``NotFoundError`` names what is published if there are none."""
+    """The versions of one workflow, the newest first. Without any, ``NotFoundError`` names the published workflows."""
     known = await workflow_versions(connection, tenant, name)
     unusable = () if known else await replication.listed(connection, tenant, "workflow", name)
     for one in unusable:
@@ -160,7 +160,7 @@ async def known_versions(connection: Connection, tenant: str, name: str) -> list
 
 
 def of_number(known: Sequence[PublishedVersion], version: int) -> PublishedVersion:
-    """The version with this number; ``NotFoundError`` names those that there are. ``known`` is not empty."""
+    """The version with this number; ``NotFoundError`` lists the existing versions. ``known`` is not empty."""
     for one in known:
         if one.version == version:
             return one
@@ -181,9 +181,9 @@ async def activate_workflow(connection: Connection, tenant: str, name: str, vers
 async def publish_workflow(
     connection: Connection, tenant: str, stored: StoredWorkflow, by: str, waits_for: str | None = None
 ) -> bool:
-    """Store a version; False if exactly it was there. ``ConsistencyError`` if the version exists with another text.
+    """Store a version; False if exactly this was stored before. ``ConsistencyError`` if the version has another text.
 
-    ``waits_for`` says why no run starts with it before an admin has activated it.
+    ``waits_for`` is the reason why no run starts with it before an admin activates it.
     """
     values = (
         stored.name,
@@ -210,9 +210,9 @@ async def publish_workflow(
 async def store_policy(
     connection: Connection, tenant: str, policy: Policy, source: str, actor: Actor, operations: JsonObject | None = None
 ) -> bool:
-    """Store a policy with its text, and tell the audit; False if it was there.
+    """Store a policy with its text and its audit line; False if it was stored before.
 
-    ``ConsistencyError`` for another text of its version. ``operations`` are the installation's own declarations that it
+    ``ConsistencyError`` if its version has another text. ``operations`` are the installation's own declarations that it
     was compiled against. A crash leaves both the policy and its line, or neither.
     """
     name, version, digest = policy.name, policy.version, policy.digest
@@ -226,21 +226,21 @@ async def store_policy(
 
 
 async def change_policies(connection: Connection, tenant: str, kind: EventType, actor: Actor, data: JsonObject) -> None:
-    """Put a policy in force, or take it out of force, as the event says, with the event.
+    """Put a policy in force, or take it out of force, as the event says, and append the event.
 
-    It returns when all appends with decisions that began before have ended. A decision that is being committed at this
-    moment sees the change in its guard, and is judged again. A crash before the commit leaves the former policies.
+    It returns when every append with a decision that began before it has ended. A decision that is being committed at
+    that moment fails its guard, and is judged again. A crash before the commit leaves the former policies.
     """
     await connection.execute(_CHANGE_POLICIES, await audit.line(connection, tenant, kind, actor, data), tenant)
 
 
 async def in_force(connection: Connection, tenant: str) -> tuple[str, ...]:
-    """The digests of the policies that judge now, by name; hold the tenant's lock to change them."""
+    """The digests of the policies in force, ordered by name. Whoever changes them holds the tenant's lock."""
     return tuple(await connection.fetchval(_IN_FORCE, tenant) or ())
 
 
 async def policy_of(connection: Connection, tenant: str, name: str, version: int) -> tuple[str, str, str]:
-    """Digest, text and author of a policy's version; ``NotFoundError`` names what is published."""
+    """Digest, text and author of a policy's version; ``NotFoundError`` lists the published versions."""
     row = await connection.fetchrow(_POLICY_OF, tenant, name, version)
     if row is None:
         known = sorted(f"{one.name}@{one.version}" for one in (await past_policies(connection, tenant)).editions)
@@ -252,7 +252,7 @@ async def policy_of(connection: Connection, tenant: str, name: str, version: int
 async def proposers(
     connection: Connection, tenant: str, proposed: str, settled: Sequence[str], digest: str
 ) -> list[str]:
-    """The persons who, by the audit, have proposed this text since a text of its kind was put in force last."""
+    """The people who, by the audit, proposed this text after a text of its kind was last put in force."""
     found = []
     for row in await connection.fetch(_PROPOSED, tenant, [proposed, *settled]):
         if row["type"] in settled:
@@ -264,7 +264,7 @@ async def proposers(
 
 
 async def past_policies(connection: Connection, tenant: str) -> Past:
-    """Every policy that the tenant has had, by name and version, and which of them judge now."""
+    """Every policy that the tenant ever published, by name and version, and which of them are in force."""
     rows = [
         (Edition(row["name"], row["version"], row["digest"]), row["active"])
         for row in await connection.fetch(_POLICIES, tenant)
@@ -273,7 +273,7 @@ async def past_policies(connection: Connection, tenant: str) -> Past:
 
 
 async def past_directories(connection: Connection, tenant: str) -> Past:
-    """Every directory that the tenant has had, by its audit, and which one is in use."""
+    """Every directory that the tenant ever published, by its audit, and which one is in use."""
     lines = [orjson.loads(row["line"])["data"] for row in await connection.fetch(_DIRECTORIES, tenant)]
     editions = tuple(Edition(data["name"], data["version"], data["digest"]) for data in lines)
     return Past(editions, editions[:1])
@@ -286,12 +286,12 @@ async def directory_since(connection: Connection, tenant: str) -> datetime | Non
 
 
 async def directory_texts(connection: Connection, tenant: str) -> dict[str, str]:
-    """Every text of a directory that was published in the tenant, by its digest; older releases kept none."""
+    """The text of every directory that the tenant published, by digest; older releases kept no texts."""
     return {row["digest"]: row["source"] for row in await connection.fetch(_DIRECTORY_TEXTS, tenant)}
 
 
 class StoredPolicy(Struct, frozen=True):
-    """One version of a policy: its exact text, and the own declarations that it was compiled against."""
+    """One version of a policy: its exact text, and the installation's own declarations that it was compiled against."""
 
     name: str
     version: int

@@ -1,4 +1,4 @@
-"""Effects that steps and runs share. Their rows say where to look; the books tell what became of them."""
+"""Effects that steps and runs share. A row names the run that performed the effect; its book tells the outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEFT_BY = _SQL["left_by"]
 async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) -> Shared | None:
     """The shared effect with this key, whichever run or step has performed it.
 
-    ``Diverged`` if the run that the row names tells of no such attempt: then nobody knows whether it happened.
+    ``Diverged`` if the book of the run that the row names has no such attempt: then nobody knows whether it happened.
     """
     row = await connection.fetchrow(_BY_KEY, tenant, key)
     if row is None:
@@ -47,14 +47,14 @@ async def by_key(connection: Connection, graphs: Graphs, tenant: str, key: str) 
         return Shared(receipt, ended, over=over, erased=True, shaped=shared_with(run, receipt, wait))
     life = shared_effects.life_of(receipt, wait)
     if life is EffectState.LEFT and row["status"] == EffectState.FAILED:
-        life = EffectState.FAILED  # it was ended outside, because nobody who shared it was left
+        life = EffectState.FAILED  # it was ended outside, because no step shared it any more
     return Shared(receipt, life, wait, over, erased=run is None, shaped=shared_with(run, receipt, wait))
 
 
 async def _performed(
     connection: Connection, graphs: Graphs, row: asyncpg.Record
 ) -> tuple[ReceiptRow | None, Run | None]:
-    """The receipt of an effect, and the run that performed it. No run if it is purged: retention kept the receipt."""
+    """The receipt of an effect, and the run that performed it. Of a purged run only the receipt is left."""
     try:
         run = (await load(connection, row["run_id"], graphs, whole=True)).run
     except Purged:
@@ -66,9 +66,9 @@ async def _performed(
 async def _awaited(
     connection: Connection, graphs: Graphs, row: asyncpg.Record, run: Run | None, receipt: ReceiptRow
 ) -> tuple[WaitRow | None, bool]:
-    """The wait of the run that holds an effect; false if retention has removed it.
+    """The wait of the run that holds an effect, and False if retention has removed it.
 
-    The book was read after the row, so it may tell of a wait that the row does not name yet.
+    The book was read after the row, so it may have a wait that the row does not name yet.
     """
     if run is not None and row["holder"] in (None, row["run_id"]):
         return shared_effects.held_by(run, receipt), True
@@ -83,12 +83,12 @@ async def _awaited(
 
 
 async def sharing(connection: Connection, tenant: str, key: str) -> Sequence[asyncpg.Record]:
-    """The steps of open runs that wait for the end of this effect, or were told of it: run, step, wait."""
+    """The steps of open runs that wait for the end of this effect, or have learned of it: run, step, wait."""
     return await connection.fetch(_SHARING, tenant, shared_effects.name_of(key))
 
 
 async def left_by(connection: Connection, tenant: str, wait_id: UUID) -> bool:
-    """True if the run with this wait gave up the effect that it held, and another run may take it over."""
+    """True if the run with this wait has given up its effect, so that another run may take the effect over."""
     return await connection.fetchrow(_LEFT_BY, tenant, wait_id) is not None
 
 
@@ -98,8 +98,8 @@ async def row_of(connection: Connection, tenant: str, key: str) -> asyncpg.Recor
 
 
 async def abandon(connection: Connection, tenant: str, key: str, wait_id: UUID) -> bool:
-    """Mark an effect that its holder has left as failed; false if somebody has taken it over meanwhile.
+    """Mark an effect as failed after its holder has left it; False if another run has taken it over meanwhile.
 
-    A crash after it leaves the effect to be ended outside: the message that asks for that is delivered again.
+    After a crash the effect is still to be ended outside: the message that asks for that is delivered again.
     """
     return bool(int((await connection.execute(_ABANDON, tenant, key, wait_id)).split()[-1]))

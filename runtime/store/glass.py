@@ -1,4 +1,4 @@
-"""Uses of broken glass: votes that alone let an action out. An index allows one of a tenant without a review."""
+"""Uses of emergency access (broken glass): votes that let an action out alone. A tenant has at most one unreviewed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REVIEW = _SQL["review"]
 
 
 class Use(Struct, frozen=True):
-    """A use that waits for its review: the question, its run, who broke the glass, and when."""
+    """A use that waits for its review: the question, its run, the person who broke the glass, and the time."""
 
     approval_id: UUID
     run_id: UUID
@@ -29,7 +29,7 @@ class Use(Struct, frozen=True):
 
 
 async def unreviewed(connection: Connection, tenant: str) -> Use | None:
-    """The use of the tenant that waits for its review; None if none does."""
+    """The tenant's use that waits for its review; None if none does."""
     row = await connection.fetchrow(_UNREVIEWED, tenant)
     return (
         None
@@ -39,6 +39,6 @@ async def unreviewed(connection: Connection, tenant: str) -> Use | None:
 
 
 async def review(connection: Connection, tenant: str, approval_id: UUID, actor: Actor, data: JsonObject) -> bool:
-    """Note who has reviewed it, with its line; False if nothing waits for that. A crash leaves it unreviewed."""
+    """Store the review with its line; False if no use of this question waits for one. A crash leaves it unreviewed."""
     line = await audit.line(connection, tenant, EventType.GLASS_REVIEWED, actor, data)
     return bool(await connection.fetchval(_REVIEW, line, tenant, approval_id))

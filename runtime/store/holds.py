@@ -1,4 +1,4 @@
-"""Holds read back: a held step is a wait, and its row says where its message is."""
+"""Reads held steps: a hold is a wait, and its row says where the message about it is."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _SHOWN = _SQL["shown"]
 class StoredHold(Struct, frozen=True):
     """A hold with what its message needs. ``choice``, ``by`` and ``reason`` are the answer, "" for none.
 
-    ``doubtful``: nobody knows whether the step's action happened. ``over``: its run ended, or nobody has to answer.
+    ``doubtful``: nobody knows whether the step's action happened. ``over``: its run has ended, or it needs no answer
+    any more.
     """
 
     wait_id: UUID
@@ -67,5 +68,5 @@ async def read(connection: Connection, wait_id: UUID) -> StoredHold:
 
 
 async def shown(connection: Connection, wait_id: UUID, posted: Posted) -> None:
-    """Remember where the message about a held step is."""
+    """Store the place of the message about a held step."""
     await connection.execute(_SHOWN, wait_id, posted.ref.channel, posted.ref.ts)

@@ -24,7 +24,7 @@ _READ = _SQL["read"]
 _PROCESSED = _SQL["processed"]
 _ADD = _SQL["add"]
 _EMPTY = _SQL["empty"]
-_MEANT_FOR = _SQL["meant_for"]
+_RESERVE_FOR = _SQL["reserve_for"]
 _FIND = _SQL["find"]
 _NAMED = _SQL["named"]
 _TENANT_OF = _SQL["tenant_of"]
@@ -33,7 +33,7 @@ _TIMES_OF = _SQL["times_of"]
 
 
 class Notice(Struct, frozen=True):
-    """A notification as it was kept. ``result`` says what became of it, None while nothing has."""
+    """A kept notification. ``result`` is its outcome; None while it has none."""
 
     payload: Mapping[str, Any]
     result: Mapping[str, Any] | None
@@ -42,8 +42,8 @@ class Notice(Struct, frozen=True):
     received_at: datetime
 
 
-class Found(Struct, frozen=True):
-    """The wait with a correlation key; ``parked`` says that its step waits for it, ``going`` that its run is open."""
+class FoundWait(Struct, frozen=True):
+    """The wait with a correlation key. ``parked``: its step still waits for it. ``going``: its run is open."""
 
     wait_id: UUID
     run_id: UUID
@@ -56,7 +56,7 @@ class Found(Struct, frozen=True):
 
 
 class Kept(Struct, frozen=True):
-    """A signal that was kept, and a run that waits for it by now; None if it has been kept for too long."""
+    """A kept signal, and the run that waits for it by now; the run is None if the signal was kept for too long."""
 
     tenant_id: str
     source: str
@@ -67,7 +67,7 @@ class Kept(Struct, frozen=True):
 async def record(
     connection: Connection, tenant: str, source: str, notice_id: str, payload: JsonObject, key: str | None = None
 ) -> bool:
-    """Keep a notification under its own id; False if it was there."""
+    """Keep a notification under its own id; False if it was kept before."""
     return await connection.fetchrow(_RECORD, tenant, source, notice_id, payload, key) is not None
 
 
@@ -78,41 +78,41 @@ async def read(connection: Connection, tenant: str, source: str, notice_id: str)
 
 
 async def processed(connection: Connection, tenant: str, source: str, notice_id: str, result: JsonObject) -> None:
-    """Note that it was acted on, or never will be; ``result`` says which."""
+    """Store that a notification was acted on, or never will be; ``result`` says which."""
     await connection.execute(_PROCESSED, tenant, source, notice_id, result)
 
 
 async def add(
     connection: Connection, tenant: str, source: str, notice_id: str, member: str, told: JsonObject | str
 ) -> None:
-    """Add to a list of what became of a notification, which waited for others. Under the engine's role."""
+    """Add ``told`` to a list in the result of a notification that waited for others. Under the engine's role."""
     await connection.execute(_ADD, tenant, source, notice_id, member, [told])
 
 
 async def empty(connection: Connection, tenant: str, source: str, notice_id: str) -> None:
-    """Remove what a notification said; its id and its end stay. Under the engine's role."""
+    """Remove the content of a notification; its id and its result stay. Under the engine's role."""
     await connection.execute(_EMPTY, tenant, source, notice_id)
 
 
-async def meant_for(connection: Connection, tenant: str, source: str, notice_id: str, run: JsonObject) -> None:
-    """Note which run a kept notification is meant for: the one in ``run``, or any that exists now if it is null."""
-    await connection.execute(_MEANT_FOR, tenant, source, notice_id, run)
+async def reserve_for(connection: Connection, tenant: str, source: str, notice_id: str, run: JsonObject) -> None:
+    """Store which run a kept notification is for: the one in ``run``; if that is null, any run that exists now."""
+    await connection.execute(_RESERVE_FOR, tenant, source, notice_id, run)
 
 
 async def find(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], kept: Notice | None = None
-) -> Found | None:
-    """The wait of one of these kinds that a notification with this key is for: an open one, or else the last one.
+) -> FoundWait | None:
+    """The wait of one of these kinds that a notification with this key is for: an open one, or else the newest.
 
-    A notification that was ``kept`` ends only waits of the runs that it was meant for.
+    A notification that was ``kept`` ends only waits of the runs for which it was kept.
     """
     meant = (None, None) if kept is None or kept.result is None else (kept.result["run"], kept.received_at)
     row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *meant)
-    return None if row is None else Found(**row)
+    return None if row is None else FoundWait(**row)
 
 
 async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, datetime | None, datetime]:
-    """The beginning of a wait, its deadline, and now."""
+    """The beginning of a wait, its deadline, and the time now."""
     row = await connection.fetchrow(_TIMES_OF, wait_id)
     assert row is not None, "it was found just now"
     return row[0], row[1], row[2]
@@ -120,17 +120,17 @@ async def times_of(connection: Connection, wait_id: UUID) -> tuple[datetime, dat
 
 async def find_named(
     connection: Connection, tenant: str, key: str, kinds: Sequence[str], token: str | None, version: int | None
-) -> Found | None:
-    """The wait with this token, or opened by the commit with this version; None if no such wait has this key.
+) -> FoundWait | None:
+    """The wait with this key and this token, or opened by the commit with this version; None if there is none.
 
-    The first line that names a wait is the one that opens it.
+    The first line that names a wait opens it.
     """
     row = await connection.fetchrow(_NAMED, tenant, key, list(kinds), token, version)
-    return None if row is None else Found(**row)
+    return None if row is None else FoundWait(**row)
 
 
 async def tenant_of(connection: Connection, key: str) -> str | None:
-    """The tenant whose run started the outside process with this key; None if none did.
+    """The tenant whose run started the outside process with this key; None if no run did.
 
     Under the engine's role, which sees all tenants.
     """
@@ -139,5 +139,5 @@ async def tenant_of(connection: Connection, key: str) -> str | None:
 
 
 async def unstarted(connection: Connection, tenant: str) -> list[tuple[str, int, str, datetime]]:
-    """The workflows that events could not start lately: name, version, the newest reason, and when the event came."""
+    """The workflows that recent events could not start: name, version, the newest reason, and the event's time."""
     return [tuple(row) for row in await connection.fetch(_UNSTARTED, tenant)]

@@ -1,4 +1,4 @@
-"""The journal: a run's book, one row for each append (promise 6). Written by the append itself; see ``commits``."""
+"""The journal: a run's book, one row for each append (promise 6). ``commits`` writes it; this module reads it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from evidence.events import EventType
 from runtime.engine.book.recorded import RecordedEvent, check_stored, read_line, unpack_values
 from runtime.store.statements import statements
 
-# The events that tell what a call has used.
+# The events that record what a model call has used.
 _USING = (EventType.STEP_SUCCEEDED, EventType.STEP_FAILED, EventType.STEP_HELD, EventType.STEP_RETRY_SCHEDULED)
 
-# So many bytes of values are read in the time of a line without any.
+# The bytes of values that take as long to read as one line without values.
 BYTES_OF_LINE = 64
 WEIGHED_MAX = 64 * 1024
 
@@ -47,15 +47,15 @@ class Append(Struct, frozen=True, dict=True):
         return unpack_values(self.stored)
 
     def events(self, run_key: bytes, *, each: bool = False) -> Iterator[RecordedEvent]:
-        """The events of the append. ``Diverged`` if its values are not those that were told.
+        """The events of the append. ``Diverged`` if its values are not those that were recorded.
 
-        ``each`` also checks what each line commits to, value by value.
+        With ``each``, every value is also compared with the commitment in its line.
         """
         if not each:
             check_stored(self.lines[-1], self.stored, run_key)
         for number, line in enumerate(self.lines):
             yield read_line(line, self.values.get(number, {}), run_key, self.first_seq + number, verify=each)
-        if each:  # last, because a line says more precisely what was altered
+        if each:  # last, because the check of a line says more precisely what was altered
             check_stored(self.lines[-1], self.stored, run_key)
 
 
@@ -64,9 +64,9 @@ Row: TypeAlias = tuple[int, bytes, bytes | None]
 
 
 class Stored(Sequence[Append]):
-    """Appends as they are stored. Each is read when it is asked for.
+    """Appends as they are stored. Each is decoded when it is accessed.
 
-    Whoever goes through them holds one at a time, however long the book is.
+    So an iteration holds one append at a time, however long the book is.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
@@ -86,8 +86,8 @@ class Stored(Sequence[Append]):
         return Append(first, text.split(b"\n"), values)
 
 
-class Told(Sequence[RecordedEvent]):
-    """The events of appends whose values were compared before. Each is read anew whenever it is asked for."""
+class CheckedEvents(Sequence[RecordedEvent]):
+    """The events of appends whose values were already compared with their lines. Each access decodes the event anew."""
 
     def __init__(self, every: Sequence[Append], run_key: bytes, count: int) -> None:
         self._every, self._run_key, self._count = every, run_key, count
@@ -117,7 +117,7 @@ def appends(firsts: Sequence[int], lines: Sequence[bytes], vals: Sequence[bytes 
 
 
 def weight(vals: Sequence[bytes | None]) -> int:
-    """The number of lines whose work is about that of reading these values. Counting ends where there is no doubt."""
+    """The work of reading these values, as a number of lines. Counting ends once it is certain to be much."""
     size = 0
     for stored in vals:
         if stored is not None and size < WEIGHED_MAX:
@@ -128,12 +128,12 @@ def weight(vals: Sequence[bytes | None]) -> int:
 def _inflated(stored: bytes) -> bytes:
     try:
         return zlib.decompressobj().decompress(stored, WEIGHED_MAX)
-    except zlib.error:  # whoever reads it finds out, and says so
+    except zlib.error:  # the read itself reports the damage
         return b""
 
 
 async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: EventType) -> list[RecordedEvent]:
-    """All events of one type. Only the appends that have one are read."""
+    """All events of one type. Only the appends that hold such an event are read."""
     rows = await connection.fetch(_WITH, run_id, f'"type":"{kind}"'.encode(), 0)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
     return [recorded for append in found for recorded in append.events(run_key) if recorded.event.TYPE is kind]
@@ -142,9 +142,9 @@ async def of_type(connection: Connection, run_id: UUID, run_key: bytes, kind: Ev
 async def of_step(
     connection: Connection, run_id: UUID, run_key: bytes, key: str, *, after: int = 0
 ) -> tuple[int, list[RecordedEvent]]:
-    """All events of a step in appends after this one; of an agent also those of its turns and calls.
+    """All events of a step in appends after ``after``; for an agent, the events of its turns and calls as well.
 
-    Returned with the number of the last of these appends.
+    The first result is the number of the last of these appends.
     """
     rows = await connection.fetch(_WITH, run_id, f'"step":"{key}'.encode(), after)
     found = appends(*(([row[name] for row in rows]) for name in ("first_seq", "lines", "vals")))
@@ -156,7 +156,7 @@ async def of_step(
 async def of_others(
     connection: Connection, run_id: UUID, wanted: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], list[RecordedEvent]]:
-    """All events of these agents (run and key), which are of this run or of runs above it, as far as they are kept."""
+    """All kept events of these agents (run and key); the agents are of this run or of runs above it."""
     if not wanted:
         return {}
     above = {str(row["run_id"]): row["run_key"] for row in await connection.fetch(_ABOVE, run_id)}
@@ -165,7 +165,7 @@ async def of_others(
 
 
 async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
-    """Read what each turn of models has used in a run and the runs within it, and the calls that were made there."""
+    """Read the usage of each model turn in a run and the runs below it, and count the calls that were made there."""
     rows = await connection.fetch(_USED, run_id)
     lines: list[dict[str, Any]] = [json.loads(line) for row in rows for line in row["lines"].split(b"\n")]
     said = [line["data"] for line in lines if line["type"] in _USING]
@@ -174,7 +174,7 @@ async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
 
 
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:
-    """The number of the append that opened each wait: the first that names it. It is the run's version by then."""
+    """The number of the append that opened each wait, which is the run's version by then: the first that names it."""
     return {UUID(str(row["id"])): row["n"] for row in await connection.fetch(_OPENED, run_id, waits)}
 
 

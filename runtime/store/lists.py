@@ -24,7 +24,7 @@ _ASKED_IN = _SQL["asked_in"]
 
 
 class Listed(Struct, frozen=True):
-    """A question of a list: where its card is, and if somebody has voted on it."""
+    """A question of a list: the place of its card, and a flag if somebody has voted on it."""
 
     approval_id: UUID
     status: ApprovalStatus
@@ -33,17 +33,17 @@ class Listed(Struct, frozen=True):
 
     @property
     def fresh(self) -> bool:
-        """True while nothing has happened to it."""
+        """True while the question is open and has no votes."""
         return self.status is ApprovalStatus.REQUESTED and not self.voted
 
 
 async def of_message(connection: Connection, approval_id: UUID) -> list[UUID]:
-    """The questions that stand on the same message as this one, itself among them; none if it is on no message."""
+    """The questions on the same message as this one, itself included; none if it is on no message."""
     return [row["approval_id"] for row in await connection.fetch(_OF_MESSAGE, approval_id)]
 
 
 async def of_list(connection: Connection, approval_id: UUID) -> list[Listed]:
-    """The questions of the list that this one belongs to, in the order in which they were put; none if it is alone."""
+    """The questions of this question's list, in the order in which they were asked; none if it is on no list."""
     rows = await connection.fetch(_OF_LIST, approval_id)
     return [
         Listed(
@@ -57,7 +57,7 @@ async def of_list(connection: Connection, approval_id: UUID) -> list[Listed]:
 
 
 async def several(connection: Connection, ids: Sequence[UUID]) -> list[StoredApproval]:
-    """These questions of one run, in the order in which they were put. An append that asked many is read once."""
+    """These questions of one run, in the order in which they were asked. An append that asked many is read once."""
     rows = await connection.fetch(_SEVERAL, ids)
     runs = {UUID(row["approval"]["run_id"]) for row in rows}
     places = [row["approval"]["n"] for row in rows if row["kept"] is None]

@@ -49,7 +49,7 @@ _BATCH = 1000
 
 
 class Unordered(Struct, frozen=True):
-    """The number of leaves without a place yet, since when the oldest of them waits, and the database's time."""
+    """The number of leaves without a place, the time since which the oldest of them waits, and the database's time."""
 
     waiting: int
     since: datetime | None
@@ -59,7 +59,7 @@ class Unordered(Struct, frozen=True):
 async def note_moved(connection: Connection, within: timedelta | None = None) -> int:
     """Write a leaf for each open run whose head has moved since its last one; return how many.
 
-    Runs that were still for longer than ``within`` are not looked at. A crash leaves them to the next look.
+    Runs without an append for longer than ``within`` are not looked at. After a crash the next call does the work.
     """
     return int(await connection.fetchval(_MOVED, within))
 
@@ -75,7 +75,7 @@ async def order(connection: Connection, tenant: str) -> int:
 
 
 async def leaves(connection: Connection, tenant: str, first: int = 0) -> AsyncIterator[tuple[int, Leaf]]:
-    """The ordered leaves from this place on, each with its place as the database has it."""
+    """The ordered leaves from this place on, each with its place in the database."""
     place = first
     while rows := await connection.fetch(_PAGE, tenant, place, PAGE):
         for row in rows:
@@ -84,7 +84,7 @@ async def leaves(connection: Connection, tenant: str, first: int = 0) -> AsyncIt
 
 
 async def counted(connection: Connection, tenant: str, first: int, runs: Iterable[str]) -> dict[str | None, int]:
-    """The lines of these runs, and under None of the tenant's stream, that leaves before this place have counted."""
+    """The number of lines that leaves before this place cover: by run, and under None for the tenant's stream."""
     rows = await connection.fetch(_COUNTED, tenant, first, [UUID(run) for run in runs])
     return {None if row["run_id"] is None else str(row["run_id"]): row["count"] for row in rows}
 
@@ -99,24 +99,24 @@ def _leaf(row: asyncpg.Record) -> Leaf:
 
 
 async def without_place(connection: Connection, tenant: str) -> list[Leaf]:
-    """The leaves that the keeper has still to order."""
+    """The leaves that the keeper has not ordered yet."""
     return [_leaf(row) for row in await connection.fetch(_WITHOUT_PLACE, tenant)]
 
 
 async def unordered(connection: Connection, tenant: str) -> Unordered:
-    """The number of leaves that the keeper has still to order."""
+    """The number of leaves that the keeper has not ordered yet, with their age."""
     row = await connection.fetchrow(_UNORDERED, tenant)
     assert row is not None, "an aggregate has a row"
     return Unordered(**row)
 
 
 async def opened(connection: Connection, tenant: str) -> int:
-    """The number of the run that the tenant has opened last."""
+    """The number of the run that the tenant opened last."""
     return int(await connection.fetchval(_COUNTER, tenant) or 0)
 
 
 async def keep(connection: Connection, tenant: str, size: int, note: bytes) -> None:
-    """Keep a copy of what was signed. A crash before the commit leaves none: the signer's next turn writes it."""
+    """Keep a copy of a signed checkpoint. A crash before the commit leaves none: the signer's next turn writes it."""
     await connection.execute(_KEEP, tenant, size, note)
 
 
@@ -127,12 +127,12 @@ async def checkpoint(connection: Connection, tenant: str) -> bytes | None:
 
 
 async def tenants(connection: Connection) -> list[str]:
-    """All tenants that this login sees."""
+    """The tenants that this login sees."""
     return [row["tenant_id"] for row in await connection.fetch(_TENANTS)]
 
 
 async def runs(connection: Connection, tenant: str) -> AsyncIterator[asyncpg.Record]:
-    """The rows of all runs of a tenant, as far as a log tells about them."""
+    """The rows of all runs of a tenant, with the columns that a log covers."""
     after = UUID(int=0)
     while rows := await connection.fetch(_RUNS, tenant, after, PAGE):
         for row in rows:
@@ -146,18 +146,18 @@ async def book(connection: Connection, run_id: UUID) -> list[list[bytes]]:
 
 
 async def tenant_of(connection: Connection, run_id: UUID) -> str | None:
-    """The tenant in which a run is now, if this login sees it."""
+    """The tenant of a run by its row; None if this login does not see the run."""
     found: str | None = await connection.fetchval(_ELSEWHERE, run_id)
     return found
 
 
 async def bundles(connection: Connection, tenant: str) -> list[asyncpg.Record]:
-    """The places at which the bundles of a tenant are said to be."""
+    """The places of a tenant's bundles, as the database names them."""
     return list(await connection.fetch(_BUNDLES, tenant))
 
 
 async def in_force(connection: Connection, tenant: str) -> asyncpg.Record | None:
-    """The policies, directory and pauses that are in force by the tenant's row. None without such a tenant."""
+    """The policies, directory and pauses in force by the tenant's row; None if there is no such tenant."""
     return await connection.fetchrow(_IN_FORCE, tenant)
 
 
@@ -185,13 +185,13 @@ async def book_and_values(connection: Connection, run_id: UUID) -> list[tuple[li
 
 
 async def begun(connection: Connection, tenant: str) -> dict[tuple[str, str], UUID]:
-    """The runs that ServiceNow's triggers have started, by workflow and reference without the endpoint."""
+    """The runs that ServiceNow triggers have started, by workflow and by trigger reference without its endpoint."""
     rows = await connection.fetch(_BEGUN, tenant)
     return {(row["workflow"], row["trigger_ref"].partition(":")[2]): row["run_id"] for row in rows}
 
 
 async def received(connection: Connection, tenant: str) -> set[tuple[str, str, str, str | None]]:
-    """The events of records that have arrived: table, kind, record, and how often it had been changed."""
+    """The received events of ServiceNow records: table, kind, record, and the record's count of changes."""
     rows = await connection.fetch(_RECEIVED, tenant)
     return {(row["named"], row["kind"], row["sys_id"], row["changed"]) for row in rows}
 

@@ -32,17 +32,17 @@ class StoredOperation(Struct, frozen=True):
 
 
 async def newest(connection: Connection, tenant: str, names: Sequence[str] | None = None) -> list[StoredOperation]:
-    """The declarations in use: the newest version of each name, or of each of these."""
+    """The declarations in use: the newest version of each name, or of each of ``names``."""
     return [StoredOperation(*row.values()) for row in await connection.fetch(_NEWEST, tenant, names)]
 
 
 async def names(connection: Connection, tenant: str) -> list[str]:
-    """The names of all that is declared, sorted."""
+    """The names of all published declarations, sorted."""
     return [row["name"] for row in await connection.fetch(_NAMES, tenant)]
 
 
 async def listed(connection: Connection, tenant: str, name: str | None = None) -> list[StoredOperation]:
-    """Every version of every declaration, or of the one named; by name, the newest version first."""
+    """Every version of every declaration, or of the named one; ordered by name, the newest version first."""
     return [StoredOperation(*row.values()) for row in await connection.fetch(_LISTED, tenant, name)]
 
 
@@ -51,7 +51,7 @@ async def publish(
 ) -> None:
     """Store the next version of a declaration, with the line that says so. The caller holds the tenant's lock.
 
-    A crash before the commit leaves neither, and whoever has published it does so again.
+    A crash before the commit leaves neither, and the publisher repeats the call.
     """
     data: JsonObject = {"name": name, "version": version, "digest": digest}
     line = await audit.line(connection, tenant, EventType.OPERATION_PUBLISHED, actor, data)

@@ -1,4 +1,4 @@
-"""The outbox: leasing commands that are messages, and saying how their delivery ended."""
+"""The outbox: leases commands that are messages, and records how their delivery ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Lane: TypeAlias = tuple[str, str]
 class Message(Struct, frozen=True):
     """A leased command. ``attempts`` counts this one too; ``behind`` are the commands of its kind that wait for it.
 
-    ``until`` is the reading of the monotonic clock at which it has to be delivered: soon after, somebody else may be.
+    ``until`` is the deadline of its delivery by the monotonic clock: soon after, another dispatcher may deliver it.
     """
 
     command_id: UUID
@@ -55,12 +55,12 @@ class Message(Struct, frozen=True):
 
     @property
     def late(self) -> bool:
-        """True if this process stood still for so long that somebody else may be delivering it."""
+        """True if this process paused for so long that another dispatcher may be delivering it."""
         return monotonic() > self.until
 
     @property
     def lane(self) -> Lane:
-        """Its tenant and its kind, which take turns with the others."""
+        """The tenant and kind of the message; lanes take turns."""
         return self.tenant_id, self.kind
 
 
@@ -69,9 +69,8 @@ async def lease_message(
 ) -> Message | None:
     """Lease a message that is due, or ``only`` this one; None if there is none.
 
-    It leases the message that has been due longest in the next lane behind ``after`` that has any, and none of the
-    kinds and lanes (``tenant:kind``) that are ``full``. If another dispatcher is faster, the connection's transaction
-    is aborted.
+    It leases the message that has been due longest in the next lane after ``after`` that has a due one. Kinds and lanes
+    (``tenant:kind``) in ``full`` are skipped. If another dispatcher is faster, the connection's transaction is aborted.
     """
     chosen = (_LEASE_IN_TURN, owner, lease, *after, full) if only is None else (_LEASE_ONLY, owner, lease, only)
     try:
@@ -86,7 +85,7 @@ async def lease_message(
 async def end_message(
     connection: Connection, message: Message, status: CommandState, error: str | None, again_in: timedelta
 ) -> bool:
-    """Write how it ended: dispatched, failed, or pending again after ``again_in``. False if the lease is gone.
+    """Record how a delivery ended: dispatched, failed, or pending again after ``again_in``. False if the lease is lost.
 
     Each lease is another attempt, even if the same dispatcher takes it, so ``attempts`` identifies the lease.
     """
@@ -95,9 +94,9 @@ async def end_message(
 
 
 async def end_shown(connection: Connection, message: Message, about: Sequence[UUID] | None = None) -> None:
-    """End the messages behind a delivered one: the delivered one includes what they would have shown.
+    """End the messages that a delivered one makes superfluous, because it shows what they would have shown.
 
-    It includes only what is about one of these approvals, if they are given.
+    With ``about``, only messages about these approvals are ended.
     """
     if message.behind:
         shown = None if about is None else [str(one) for one in about]
@@ -113,7 +112,7 @@ async def order(
     command_id: UUID | None = None,
     ordering_key: str | None = None,
 ) -> None:
-    """Order a message inside the caller's transaction. One with a ``command_id`` is ordered once."""
+    """Order a message inside the caller's transaction. The same ``command_id`` orders one message only."""
     given = (command_id or new_id(), tenant, run_id, kind, payload, ordering_key)
     await connection.execute(_ORDER, *given)
 
@@ -125,14 +124,14 @@ async def payload_of(connection: Connection, commands: Sequence[UUID]) -> JsonOb
 
 
 async def eldest(connection: Connection, commands: Sequence[UUID]) -> tuple[datetime, datetime]:
-    """The time (``at``) of the first thing that these messages are about, and the time now."""
+    """The earliest ``at`` in the payloads of these messages, and the time now."""
     row = await connection.fetchrow(_ELDEST, list(commands))
     assert row is not None, "an aggregate is one row"
     return row["since"], row["now"]
 
 
 class Shown(Struct, frozen=True):
-    """The newest notice to a person of a topic: where it is, when it began to count, and how many it stands for."""
+    """The newest notice to a person on a topic: its place, the time of its first event, and its number of events."""
 
     channel: str
     message_ts: str
@@ -141,28 +140,28 @@ class Shown(Struct, frozen=True):
 
 
 async def notice(connection: Connection, tenant: str, person: str, topic: str, window: timedelta) -> Shown | None:
-    """The notice to this person of this topic, if it began within the window."""
+    """The notice to this person on this topic, if it began within the window; else None."""
     row = await connection.fetchrow(_NOTICE, tenant, person, topic, window)
     return None if row is None else Shown(**row)
 
 
 async def noticed(connection: Connection, tenant: str, person: str, topic: str, shown: Shown) -> None:
-    """Remember a notice, in the transaction that ends its message: a crash before that counts nothing twice."""
+    """Store a notice, in the transaction that ends its message: so a crash before the commit counts nothing twice."""
     place = (shown.began_at, shown.channel, shown.message_ts, shown.count)
     await connection.execute(_NOTICED, tenant, person, topic, *place)
 
 
 async def dead(connection: Connection, tenant: str | None, kind: str | None, most: int) -> list[dict[str, Any]]:
-    """Messages that failed for good, the oldest first, each with its run and its last error. None stands for all."""
+    """Messages that failed for good, the oldest first, each with run and last error; of one kind, or of all (None)."""
     return [dict(row) for row in await connection.fetch(_DEAD, tenant, kind, most)]
 
 
 async def send_again(
     connection: Connection, tenant: str | None, kind: str | None, message: UUID | None = None
 ) -> list[dict[str, Any]]:
-    """Let messages that failed for good be sent again; return how many, by tenant and kind. None stands for all.
+    """Let messages that failed for good be sent again; the counts by tenant and kind. None means any kind or message.
 
-    One statement, so after a crash all of them are sent again or none, and the caller asks once more.
+    It is one statement: after a crash all of them are sent again or none, and the caller repeats the call.
     """
     rows = await connection.fetch(_AGAIN, tenant, kind, message)
     return [{name: row[name] for name in ("tenant", "kind", "count")} for row in rows]
@@ -171,7 +170,7 @@ async def send_again(
 async def give_up(connection: Connection, message: UUID, never: Sequence[str]) -> asyncpg.Record | None:
     """Let a message that failed for good be sent no more, in the caller's transaction; return its tenant, kind and run.
 
-    None if there is no such message, or if it is of a kind that is ``never`` given up.
+    None if there is no such message, or if its kind is in ``never``.
     """
     found = await connection.fetchrow(_GIVE_UP, message, [*never])
     if found is not None:

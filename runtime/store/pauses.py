@@ -1,8 +1,8 @@
-"""The pauses of a tenant: an object in the tenant's row, by key, which every decision reads with the policy.
+"""The pauses of a tenant: a JSON object in the tenant's row, by key. Every decision reads it with the policy.
 
-Functions of the database alone change it, each with its line in the audit. A trigger moves ``stop_number``, the guard
-of every intent, and waits for the appends that began before.
-``resumed`` holds the keys whose steps a keeper has still to resume; a crash after a resume loses none of them.
+Only functions of the database change it, each with its line in the audit. A trigger raises ``stop_number``, the guard
+of every intent, and waits for the appends that began before. ``resumed`` holds the keys whose steps a keeper has still
+to resume; a crash after a resume loses none of them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _FOLLOWED = _SQL["followed"]
 
 
 async def pause(connection: Connection, tenant: str, key: str, actor: Actor, reason: str) -> bool:
-    """Keep a pause with its event, and drop those of runs that are over; False if there is one under this key.
+    """Store a pause with its event, and drop the pauses of ended runs; False if there is a pause under this key.
 
-    It returns when every append with an intent that began before has ended; none begins until the transaction ends.
+    It returns when every append with an intent that began before has ended; no other begins until the transaction ends.
     A crash before that leaves the tenant as it was.
     """
     return await _change(connection, tenant, EventType.PAUSE_SET, key, actor, reason)
 
 
 async def resume(connection: Connection, tenant: str, key: str, actor: Actor, reason: str) -> bool:
-    """End a pause with its event; False if there is none. Keepers find its steps, whatever crashes after the commit."""
+    """End a pause with its event; False if there is none. Keepers resume its steps, even after a crash."""
     return await _change(connection, tenant, EventType.PAUSE_LIFTED, key, actor, reason)
 
 
@@ -51,7 +51,7 @@ async def _change(connection: Connection, tenant: str, kind: EventType, key: str
 
 
 async def in_force(connection: Connection, tenant: str) -> list[dict[str, Any]]:
-    """Every pause of a tenant: its key, what is kept of it, and whether it is of a run that is ``over``."""
+    """Every pause of a tenant: its key, its content, and ``over``, which is true for the pause of an ended run."""
     return [dict(row) for row in await connection.fetch(_IN_FORCE, tenant)]
 
 
@@ -67,10 +67,10 @@ async def parked(connection: Connection, tenant: str, keys: Sequence[str], most:
 
 
 class Change(Struct, frozen=True):
-    """The work of keepers after a change of a tenant's policy or pauses; ``number`` is its ``stop_number`` since.
+    """The work of keepers after a change of a tenant's policy or pauses; ``number`` is the ``stop_number`` after it.
 
-    ``resumed`` are keys whose steps may go on, ``paused`` those of pauses in force. Open questions behind ``after`` are
-    still to be looked at; None once all of them were.
+    ``resumed`` are the keys of ended pauses, whose steps may go on; ``paused`` are the keys of pauses in force. Keepers
+    have still to look at the open questions after ``after``; None if they have looked at all.
     """
 
     tenant: str
@@ -81,24 +81,24 @@ class Change(Struct, frozen=True):
 
 
 async def change(connection: Connection, tenant: str) -> Change:
-    """The work of keepers in a tenant after a change."""
+    """The work that a change has left to the keepers in a tenant."""
     row = await connection.fetchrow(_CHANGE, tenant)
     assert row is not None  # a sweep has just found it, and tenants are never deleted
     return Change(tenant, row["number"], frozenset(row["paused"] or {}), tuple(row["resumed"] or ()), row["after"])
 
 
 async def questions(connection: Connection, tenant: str, after: UUID, most: int) -> list[UUID]:
-    """Up to ``most`` open questions behind ``after``, in the order of their ids."""
+    """Up to ``most`` open questions after ``after``, in the order of their ids."""
     return [row["approval_id"] for row in await connection.fetch(_QUESTIONS, tenant, after, most)]
 
 
 async def previewed(connection: Connection, tenant: str, most: int, lines: int) -> list[UUID]:
-    """Up to ``most`` open questions whose runs' books have no more than so many lines in all, in the order of ids."""
+    """Up to ``most`` open questions, in the order of ids, whose runs' books have at most ``lines`` lines in all."""
     return [row["approval_id"] for row in await connection.fetch(_PREVIEWED, tenant, most, lines)]
 
 
 async def redraw(connection: Connection, change: Change, questions: Sequence[UUID]) -> None:
-    """Order new cards for those of the questions that a change of pauses may concern, once for each change."""
+    """Order new cards, once for each change, for the questions that a change of pauses may concern."""
     await connection.execute(_REDRAW, questions, [*change.paused, *change.resumed], str(change.number))
 
 
@@ -109,8 +109,8 @@ async def open_questions(connection: Connection, tenant: str) -> int:
 
 
 async def followed(connection: Connection, change: Change, after: UUID | None, *, over: bool) -> None:
-    """Note how far a keeper has come; ``over`` says that nothing is left. A no-op if there is a newer change.
+    """Store how far a keeper has come; ``over``: nothing is left to do. A no-op if there is a newer change.
 
-    After a crash before that, the same questions are looked at once more, which is idempotent.
+    After a crash before it, the keeper looks at the same questions once more, which is idempotent.
     """
     await connection.execute(_FOLLOWED, change.number, after, over, change.tenant)

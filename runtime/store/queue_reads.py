@@ -1,7 +1,7 @@
 """Counts steps in line, steps under way and waits, by tenant and lane, for operators.
 
-Each statement uses an index of what is open, so its cost does not grow with what is over. The metrics read with a
-bound, which limits the cost further. Under the faces' role, row-level security shows one tenant, whatever is asked for.
+Each statement uses an index of open rows, so its cost does not grow with the number of ended ones. The metrics pass a
+bound, which limits the cost further. Under the faces' role, row-level security shows one tenant only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PARKED_NEWEST = _SQL["parked_newest"]
 _MESSAGES = _SQL["messages"]
 _QUESTIONS = _SQL["questions"]
 _LEAVES = _SQL["leaves"]
-# Questions whose lines are read: more than people answer in a day.
+# The most questions whose lines are read: more than people answer in a day.
 QUESTIONS_MAX = 1_000
 
 
@@ -31,8 +31,9 @@ QUESTIONS_MAX = 1_000
 class LaneQueue:
     """One workspace. ``pending`` steps wait for their turn, ``admitted`` ones are at SQS, ``running`` ones are leased.
 
-    ``abandoned`` of the running ones have a lease that is over: no keeper has looked since. ``parked`` counts open
-    waits by kind. ``oldest_pending_seconds`` is how long the step that waits longest could have run; None if none does.
+    ``abandoned`` counts running steps whose lease is over, and which no keeper has found yet. ``parked`` counts open
+    waits by kind. ``oldest_pending_seconds`` is the time for which the oldest pending step has been ready; None if none
+    is.
     """
 
     workspace: str
@@ -62,7 +63,7 @@ class CapQueue:
 
 @dataclass(frozen=True, slots=True)
 class MessageQueue:
-    """The messages of the outbox of one kind and status. ``oldest_seconds`` counts from when it was ordered."""
+    """The messages of one kind and status in the outbox. ``oldest_seconds`` counts from the order of the oldest one."""
 
     kind: str
     status: str
@@ -89,7 +90,7 @@ class TenantQueue:
 
     @property
     def steps(self) -> dict[str, int]:
-        """The numbers of steps of all lanes that are pending, admitted, running."""
+        """The numbers of pending, admitted and running steps of all lanes."""
         names = ("pending", "admitted", "running")
         return {name: sum(getattr(lane, name) for lane in self.lanes) for name in names}
 
@@ -100,7 +101,7 @@ class TenantQueue:
 
     @property
     def oldest_pending_seconds(self) -> float | None:
-        """See ``LaneQueue``, over all lanes."""
+        """The longest ``oldest_pending_seconds`` of all lanes."""
         return max((age for lane in self.lanes if (age := lane.oldest_pending_seconds) is not None), default=None)
 
 
@@ -114,7 +115,7 @@ class Standing:
 
 
 async def standing(connection: Connection, tenant: str, most: int) -> tuple[list[Standing], list[Standing]]:
-    """The open questions of a tenant by kind, and the leaves of its log that wait for a keeper or a signer."""
+    """Count the open questions of a tenant by kind, and the leaves of its log that wait for a keeper or a signer."""
     asked = await connection.fetch(_QUESTIONS, tenant, min(most, QUESTIONS_MAX))
     leaves = await connection.fetch(_LEAVES, tenant, most)
     questions, waiting = (
@@ -124,9 +125,10 @@ async def standing(connection: Connection, tenant: str, most: int) -> tuple[list
 
 
 async def queues(connection: Connection, tenant: str | None = None, most: int | None = None) -> list[TenantQueue]:
-    """Every tenant that the role may see, or the one named, in one snapshot: the first reads of a transaction.
+    """Read the queues of every tenant that the role sees, or of the named one. It must come first in its transaction.
 
-    ``most`` bounds the rows that are counted of each kind; parked steps are counted among the newest ``most`` runs.
+    So all reads are of one snapshot. ``most`` bounds the rows that are counted of each kind; parked steps are counted
+    among the newest ``most`` runs.
     """
     await connection.execute(_SNAPSHOT)
     rows = await connection.fetch(_TENANTS, tenant)

@@ -1,7 +1,8 @@
-"""Read models of one tenant that faces show, for `Database.transaction(tenant)` under the faces' role.
+"""The read models of one tenant that faces show. Callers use ``Database.transaction(tenant)`` under the faces' role.
 
-Each statement names the tenant, and row-level security stands behind it (promise 8). Lists come in
-pages: rows after a key, in the order of that key. Callers ask for one row more than they show, to see if there is more.
+Each statement names the tenant, and row-level security restricts it to that tenant as well (promise 8). Lists come in
+pages: rows after a key, in the order of that key. Callers ask for one row more than they show, to see if there is
+another page.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from runtime.store.statements import statements
 
 Row: TypeAlias = Mapping[str, Any]
 
-# Before the first and after the last of anything, so that one statement serves every page.
+# Keys before every row and after every row, so that one statement serves the first page too.
 FIRST_TIME = datetime(1, 1, 2, tzinfo=UTC)
 LAST_TIME = datetime(9999, 1, 1, tzinfo=UTC)
 FIRST_ID = UUID(int=0)
@@ -41,10 +42,10 @@ _WAITING = _SQL["waiting"]
 
 
 class RunFilter(Struct, frozen=True):
-    """A filter of runs: all, or those with this status, workflow, business reference, or that this person requested.
+    """A filter of runs by status, workflow, business reference and requester; without any, it finds all runs.
 
-    ``requester`` is a person's id. Runs of an older release hold only texts: ``texts`` are those that name the person.
-    ``names`` and ``values`` are pairs by which runs are found (``search`` of their workflows): all of them.
+    ``requester`` is a person's id. Runs of an older release hold only texts: ``texts`` are the texts that name the
+    person. ``names`` and ``values`` are pairs of the workflows' ``search``, all of which a run must have.
     """
 
     status: str | None = None
@@ -79,27 +80,27 @@ async def runs_page(
 
 
 async def run(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
-    """One run, with the head of its audit, and its bundle (None until there is one)."""
+    """One run, with the head of its audit and its bundle; None if there is no such run."""
     return await first(connection, _RUN, tenant, run_id)
 
 
 async def named(
     connection: Connection, tenant: str, reference: str, first_id: UUID | None, last_id: UUID | None, limit: int
 ) -> list[Row]:
-    """The newest runs with this reference, or with an id between these two, if they are given."""
+    """The newest runs with this reference, or with an id between ``first_id`` and ``last_id``, if these are given."""
     return await every(connection, _NAMED, tenant, reference, first_id, last_id, limit)
 
 
 async def approvals_named(
     connection: Connection, tenant: str, first_id: UUID | None, last_id: UUID | None, limit: int
 ) -> list[UUID]:
-    """The ids of approvals between these two, newest first."""
+    """The ids of approvals from ``first_id`` to ``last_id``, newest first."""
     found = await every(connection, _APPROVALS_NAMED, tenant, first_id, last_id, limit)
     return [row["approval_id"] for row in found]
 
 
 async def waiting(connection: Connection, tenant: str, runs: Sequence[UUID], limit: int) -> dict[UUID, list[Row]]:
-    """The open waits of each run, what is due first before all others: at most ``limit`` of a run."""
+    """The open waits of each run, ordered by their due time: at most ``limit`` of a run."""
     found: dict[UUID, list[Row]] = {}
     for row in await every(connection, _WAITING, tenant, runs, limit):
         found.setdefault(row["run_id"], []).append(row)
@@ -120,19 +121,19 @@ async def waits_page(
     after_at: datetime = FIRST_TIME,
     after_id: UUID = FIRST_ID,
 ) -> list[Row]:
-    """The waits of a run, open and over, by the ids that its book tells, oldest first."""
+    """The waits with these ids, which are those of a run by its book, open and ended, oldest first."""
     return await every(connection, _WAITS, tenant, ids, after_at, after_id, limit)
 
 
 async def ledger_page(
     connection: Connection, tenant: str, run_id: UUID, limit: int, after_superstep: int = -1, after_number: int = 0
 ) -> list[Row]:
-    """Writes to channels with a ledger, in the order of super-steps; ``number`` counts within one."""
+    """Writes to channels with a ledger, in the order of super-steps; ``number`` counts the writes of a super-step."""
     return await every(connection, _LEDGER, tenant, run_id, after_superstep, after_number, limit)
 
 
 async def audit_page(connection: Connection, tenant: str, run_id: UUID, limit: int, after_seq: int = -1) -> list[Row]:
-    """The lines of a run's chain, with the exact bytes that are hashed and their places: also altered ones."""
+    """The lines of a run's chain with their places, as the exact bytes that are hashed; altered lines are shown too."""
     found = await every(connection, _APPENDS, tenant, run_id, after_seq, limit)
     lines = [_line(row, n, line) for row in found for n, line in enumerate(row["lines"].split(b"\n"))]
     return [line for line in lines if line["seq"] > after_seq][:limit]
@@ -147,7 +148,7 @@ def _line(row: Row, number: int, line: bytes) -> Row:
 
 
 async def bundle(connection: Connection, tenant: str, run_id: UUID) -> Row | None:
-    """The place of a run's evidence; None until it was written."""
+    """The place of a run's evidence; None until it is written."""
     return await first(connection, _BUNDLE, tenant, run_id)
 
 
@@ -157,5 +158,5 @@ async def policy_versions(connection: Connection, tenant: str) -> list[Row]:
 
 
 async def run_counts(connection: Connection, tenant: str, most: int) -> list[tuple[str, int]]:
-    """The number of runs with each status, among the newest ``most``: all of them may be very many."""
+    """The number of runs with each status among the newest ``most`` runs, so that the cost is bounded."""
     return [(row["status"], row["count"]) for row in await every(connection, _COUNTS, tenant, most)]

@@ -15,7 +15,7 @@ from core.identity import UNKNOWN, Role
 from runtime.engine.book.contributors import mark
 from runtime.store.statements import statements
 
-# The most records of one output, if the caller names no limit, and their bytes.
+# The most records of one output if the caller names no limit, and the most bytes of an output.
 ROWS_MAX = 1000
 BYTES_MAX = VALUE_BYTES_MAX - 16 * 1024
 _UNTOLD = (mark(Role.SOURCE_REQUESTER, UNKNOWN),)
@@ -26,13 +26,13 @@ _QUERY = _SQL["query"]
 
 
 class RecordRefused(ConsistencyError):
-    """A record is not as an append expects it: there is one already, or it has another version. Nothing was written."""
+    """A record is not as an append expects: it exists already, or it has another version. Nothing was written."""
 
 
 async def read(database: Database, tenant: str, function: str, values: JsonObject) -> JsonObject:
-    """The record or the records that ``records:get`` or ``records:query`` asks for.
+    """The output of ``records:get`` or ``records:query``.
 
-    Under ``SHAPED``, which the connector takes out again, are the marks of those who shaped them.
+    The marks of those who shaped the records are under ``SHAPED``; the connector removes them from the output.
     """
     given: dict[str, Any] = dict(values)
     async with database.transaction(tenant) as connection:
@@ -57,5 +57,5 @@ async def read(database: Database, tenant: str, function: str, values: JsonObjec
 
 
 def _shapers(rows: Sequence[asyncpg.Record]) -> list[Json]:
-    """The marks of everybody who shaped these records. One of an older release does not tell them."""
+    """The marks of everybody who shaped these records. Records of an older release have no marks."""
     return [*sorted({text for row in rows for text in (_UNTOLD if row["shaped"] is None else row["shaped"])})]

@@ -1,7 +1,7 @@
-"""Says if what is acknowledged is on another machine as well, as far as this login may see.
+"""Finds out if acknowledged commits are on another machine as well, as far as this login may see.
 
-With an asynchronous standby, a failover loses what was acknowledged last: starts, votes, and the record of effects that
-have happened, which are then made again.
+With an asynchronous standby, a failover loses the newest acknowledged commits: starts, votes, and the record of effects
+that have happened, which are then performed again.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Kind(StrEnum):
 
 
 class Replication(Struct, frozen=True):
-    """The kind, and why it is that."""
+    """The kind of replication, and the reason for this verdict."""
 
     kind: Kind
     why: str
 
 
 async def of(connection: Connection) -> Replication:
-    """The replication of the database that this connection leads to."""
+    """Read the replication of the database behind this connection."""
     row = await connection.fetchrow(_FOUND)
     assert row is not None
     return judged(row["named"], row["waits"], row["standbys"], row["synchronous"], row["hidden"], row["gone"])
 
 
 def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int, gone: int) -> Replication:
-    """The kind of replication by the server's settings and by the standbys that are connected."""
+    """Judge the kind of replication by the server's settings and by the connected standbys."""
     setting = f"synchronous_standby_names = {named!r}, synchronous_commit = {waits}"
     if named and waits not in ("off", "local"):
         # PostgreSQL acknowledges nothing before a standby of these names has it, connected or not.
@@ -61,13 +61,13 @@ def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int,
 
 
 async def behind(connection: Connection, tenant: str) -> float:
-    """The seconds by which the database's clock is behind the newest line of an open run; 0 if it is not."""
+    """The seconds by which the database's clock is behind the newest line of an open run; 0 if it is not behind."""
     found = await connection.fetchval(_BEHIND, tenant)
     return 0.0 if found is None else float(found.total_seconds())
 
 
 class Unavailable(Struct, frozen=True):
-    """One definition that cannot be used. ``place`` is its file, or what was published; ``name`` may be ""."""
+    """A definition that cannot be used. ``place`` is its file or its published version; ``name`` may be ""."""
 
     kind: str
     name: str
@@ -76,19 +76,19 @@ class Unavailable(Struct, frozen=True):
 
 
 async def replace(connection: Connection, tenant: str, found: Sequence[Unavailable]) -> None:
-    """Remember what is unavailable now, and forget what was. A crash before the commit leaves what was known."""
+    """Replace the stored list of unavailable definitions. A crash before the commit leaves the former list."""
     await connection.execute(_FORGET, tenant)
     for one in found:
         await connection.execute(_NOTE, tenant, one.place, one.kind, one.name, one.reason)
 
 
 async def forget(connection: Connection, tenant: str, kind: str, name: str) -> None:
-    """Forget what has been published since."""
+    """Remove a definition from the list after it was published."""
     await connection.execute(_FORGET_ONE, tenant, kind, name)
 
 
 async def listed(
     connection: Connection, tenant: str, kind: str | None = None, name: str | None = None
 ) -> list[Unavailable]:
-    """Everything that was unavailable at the last start, or what has this kind and name."""
+    """The definitions that were unavailable at the last start; only those of this kind and name, if given."""
     return [Unavailable(*row) for row in await connection.fetch(_LIST, tenant, kind, name)]

@@ -1,8 +1,8 @@
-"""Removes the payloads of a run that is over: what it was given, saw, said and kept.
+"""Removes the payloads of an ended run: its inputs, the values that it read and wrote, and its messages.
 
-These stay: the audit's lines, the bundle, who decided what and by which rules, what ran when and how it ended, and the
-effects' keys, so that none is repeated. Commands name only ids, so there is nothing in them to remove. Nobody can fold
-the book any more, so the rows that faces show are written once, when the values go.
+These stay: the audit's lines, the bundle, the decisions with their rules and deciders, the times and outcomes of steps,
+and the effects' keys, so that no effect is repeated. Commands name only ids, so they hold no payload. The book cannot
+be folded without its values, so the rows that faces show are written once, when the values are removed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ _IDS = frozenset({"step_id", "receipt_id", "run_id"})
 
 
 async def hold(connection: Connection, run_id: UUID) -> str | None:
-    """Lock a run whose retention is over; return its tenant, or None if it is not time. Only one sweeper gets it."""
+    """Lock a run whose retention is over; return its tenant. None if it is not over, or if another sweeper has it."""
     tenant: str | None = await connection.fetchval(_HOLD, run_id)
     return tenant
 
 
 async def remove_payloads(connection: Connection, book: Book, past: Past) -> None:
-    """Remove a run's payloads in the caller's transaction, which holds its lock, and keep what may still be shown.
+    """Remove a run's payloads, and keep what may still be shown. The caller's transaction holds the run's lock.
 
-    A crash leaves the run whole.
+    A crash before the commit leaves the run unchanged.
     """
     run_id = book.run_id
     rows = [orjson.loads(orjson.dumps(each)) for each in (*emptied(past), questions(past))]
@@ -72,7 +72,7 @@ async def remove_payloads(connection: Connection, book: Book, past: Past) -> Non
 
 
 async def remains(connection: Connection, run_id: UUID) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
-    """The remains of a run: the rows of steps, receipts and extensions. ``Diverged`` if somebody has deleted them."""
+    """The rows that are left of a purged run: steps, receipts, extensions. ``Diverged`` if somebody deleted them."""
     row = await connection.fetchrow(_REMAINS, run_id)
     if row is None:
         raise Diverged(f"The row that retention kept of the run {run_id} is missing", "remains")

@@ -1,6 +1,6 @@
--- What each role may do with tables and their columns, after all migrations. The functions say themselves who executes
--- them. Nothing runs this file: a test applies it to a database without rights, and compares the result with a migrated
--- one. Only the owner of the database, who migrates it, may do more.
+-- The rights of each role on tables and columns, after all migrations. Each function names its callers itself. Nothing
+-- runs this file: a test applies it to a database without rights, and compares the result with a migrated one. Only the
+-- owner of the database, who migrates it, may do more.
 
 -- The login of the workers and keepers. It sees every tenant. Lines and values of a book are never changed, and
 -- only purge_records deletes values, after their retention. Nobody may delete an effect. No login may write a leaf

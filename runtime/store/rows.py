@@ -1,4 +1,4 @@
-"""Compares the rows that are found by their keys with the run that its book folds to (promise 6)."""
+"""Compares the rows that are found by keys with the run to which the book folds (promise 6)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from runtime.engine.model.rows import HELD, StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState, StepState
 from runtime.store.books import same
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
-# Rows by what names them, each a mapping from column to value.
+# Rows by their key; each row maps columns to values.
 Rows: TypeAlias = "Mapping[str, Mapping[str, Any]]"
 
 _SQL = statements("rows")
@@ -31,7 +31,7 @@ _LEDGER = _SQL["ledger"]
 
 
 async def check_rows(connection: Connection, run: Run) -> None:
-    """Compare every row with the run. ``Diverged`` names the first that differs."""
+    """Compare every row with the folded run. ``Diverged`` names the first that differs."""
     for check, what, statement, expected in _tables(run):
         await hold(connection, run.run_id, (check, what), statement, expected)
     for row in await connection.fetch(_ENDS, run.run_id):
@@ -41,13 +41,13 @@ async def check_rows(connection: Connection, run: Run) -> None:
 
 
 async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], statement: str, expected: Rows) -> None:
-    """Compare the rows of one statement with the expected ones. ``names``: of the check, and the word for a row."""
+    """Compare the rows of one statement with the expected ones. ``names``: the check's name, and the word for a row."""
     rows = await connection.fetch(statement, run_id)
-    await aside(max(len(rows), len(expected)), lambda: compare(names, rows, expected), connection)
+    await offload(max(len(rows), len(expected)), lambda: compare(names, rows, expected), connection)
 
 
 def compare(names: tuple[str, str], rows: Sequence[Any], expected: Rows) -> None:
-    """Compare rows with the expected ones. It takes long for many."""
+    """Compare rows with the expected ones. Takes long for many rows."""
     check, what = names
     stored = {str(next(iter(row.values()))): dict(list(row.items())[1:]) for row in rows}
     for name in sorted(stored.keys() | expected.keys()):
@@ -66,7 +66,7 @@ _VOTE = "choice reason groups channel on_behalf glass"
 
 
 def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
-    if not run.finished and run.canceling is None:  # a cancel leaves the rows that somebody has locked to their leases
+    if not run.finished and run.canceling is None:  # a cancel leaves locked rows until their leases end
         yield "queue", "place in the queue", _QUEUE, _places(run)
     yield "waits", "wait", _WAITS, by(run.waits.values(), "wait_id", _WAIT)
     asked = {
@@ -81,7 +81,7 @@ def _tables(run: Run) -> Iterator[tuple[str, str, str, Rows]]:
 
 
 def _effects(run: Run) -> Rows:
-    """The shared effects that this run has performed and not left."""
+    """The shared effects that this run has performed and still holds."""
     held: dict[str, Mapping[str, Any]] = {}
     for receipt, life, _ in shared_effects.performed(run).values():
         if life not in (EffectState.FAILED, EffectState.LEFT):
@@ -101,7 +101,7 @@ def by(rows: Iterable[Any], key: str, names: str) -> Rows:
 
 
 def _places(run: Run) -> Rows:
-    """A row for each step in line or held; one for the barrier, from the end of the last step until it is crossed."""
+    """The expected rows of the queue: one for each step in line or leased, and one for a barrier to be crossed."""
     if run.width and not run.executing:
         return {BARRIER: {}}
     first = next(iter(run.state.open), None)

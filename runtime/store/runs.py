@@ -1,4 +1,4 @@
-"""Small reads that several verbs share."""
+"""Small reads of runs that several requests share."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _WAIT = _SQL["wait"]
 _ROOT = _SQL["root"]
 _MAKE = _SQL["make"]
 _BEGUN = _SQL["begun"]
-_BESIDE = _SQL["beside"]
+_OF_PART = _SQL["of_part"]
 _REVERSALS = _SQL["reversals"]
 
 
 async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
-    """The status of a run, its result, and the run that waits for it; ``NotFoundError`` if there is none."""
+    """The status of a run, its result, and the run that waits for it; ``NotFoundError`` if there is no such run."""
     row = await connection.fetchrow(_ENDING, run_id)
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
@@ -38,7 +38,7 @@ async def ending_of(connection: Connection, run_id: UUID) -> asyncpg.Record:
 
 
 async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Graphs) -> tuple[str, ...]:
-    """The marks of everybody who has shaped anything in a run; ``ending`` is what ``ending_of`` gives for it."""
+    """The marks of everybody who shaped anything in a run; ``ending`` is the row from ``ending_of``."""
     if not ending["shaped"]:
         return ()
     view = await load(connection, UUID(int=ending["run_id"].int), graphs)
@@ -49,7 +49,7 @@ async def shapers_of(connection: Connection, ending: asyncpg.Record, graphs: Gra
 async def run_of_trigger(
     connection: Connection, tenant: str, workflow: str, trigger_type: str, trigger_ref: str
 ) -> asyncpg.Record | None:
-    """The run that a trigger has started, if it has."""
+    """The run that a trigger has started; None if it has started none."""
     return await connection.fetchrow(_RUN_OF_TRIGGER, tenant, workflow, trigger_type, trigger_ref)
 
 
@@ -61,7 +61,7 @@ async def going_of(connection: Connection, tenant: str, workflow: str) -> list[U
 async def proposal(
     connection: Connection, tenant: str, workflow: str, trigger_type: str, about: str
 ) -> tuple[UUID, str, UUID | None] | None:
-    """The run that asks about this now, who requested it, and its open question, if it has asked already."""
+    """The open run that asks about ``about``, its requester, and its open question, if it has asked one already."""
     row = await connection.fetchrow(_PROPOSAL, tenant, workflow, trigger_type, f"{about}:")
     return None if row is None else (row["run_id"], row["requested_by"], row["approval"])
 
@@ -74,7 +74,7 @@ async def open_children(connection: Connection, run_id: UUID) -> list[tuple[UUID
 async def below(
     connection: Connection, tenant: str, run_id: UUID, named: Collection[UUID], without: Collection[UUID], most: int
 ) -> dict[UUID, bool]:
-    """The ``named`` runs, and those that this one waits for ``without`` some: so many at most, and if they go on."""
+    """The ``named`` runs, and the children of this run except ``without``: at most ``most``, each with True if open."""
     rows = await connection.fetch(_BELOW, tenant, run_id, [*named], [*without], most)
     return {UUID(int=row["run_id"].int): row["going"] for row in rows}
 
@@ -85,15 +85,15 @@ async def wait(connection: Connection, wait_id: UUID) -> asyncpg.Record | None:
 
 
 async def root_of(connection: Connection, run_id: UUID) -> UUID | None:
-    """The outermost run of this one, whose row is locked by then; None if it has no family yet."""
+    """Lock this run's row; return the outermost run of its family, or None if it has no family yet."""
     known = await connection.fetchval(_ROOT, run_id)
     return None if known is None else UUID(int=known.int)
 
 
 async def begin(connection: Connection, tenant: str, family: Family) -> None:
-    """Begin a family with what its root, which the caller has locked, has counted so far.
+    """Begin a family with the counters of its root so far. The caller has locked the root.
 
-    The gate of the root moves with that: an append that was built without these counters is refused, and built anew. A
+    The gate of the root moves as well: so an append that was built without these counters is refused, and built anew. A
     crash before the caller's commit leaves neither the counters nor the other run.
     """
     counted = (family.writes, family.refused, family.asked, family.writes_max, dict(family.same), dict(family.failed))
@@ -101,13 +101,13 @@ async def begin(connection: Connection, tenant: str, family: Family) -> None:
     await connection.execute(_BEGUN, family.root)
 
 
-async def beside(connection: Connection, tenant: str, part: UUID) -> list[UUID]:
-    """The runs of which this may be the id of a part."""
+async def of_part(connection: Connection, tenant: str, part: UUID) -> list[UUID]:
+    """The runs to which a part with this id may belong: the first bytes of a part's id are those of its run."""
     first, last = part.bytes[:6] + bytes(10), part.bytes[:6] + b"\xff" * 10
-    rows = await connection.fetch(_BESIDE, tenant, UUID(bytes=first), UUID(bytes=last))
+    rows = await connection.fetch(_OF_PART, tenant, UUID(bytes=first), UUID(bytes=last))
     return [UUID(int=row["run_id"].int) for row in rows]
 
 
 async def reversals(connection: Connection, tenant: str, receipt_id: UUID) -> list[asyncpg.Record]:
-    """The runs that reverse this effect, or were to, the oldest first."""
+    """The runs that were started to reverse this effect, the oldest first."""
     return list(await connection.fetch(_REVERSALS, tenant, f"{receipt_id}:"))

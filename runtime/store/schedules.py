@@ -1,4 +1,4 @@
-"""Schedules of workflows: up to which moment all is decided, and what became of each moment."""
+"""Schedules of workflows: the moment up to which all moments are decided, and the outcome of each moment."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOMENTS = _SQL["moments"]
 
 
 class Kept(Struct, frozen=True):
-    """A schedule as keepers know it: all moments up to ``upto`` are decided. ``next_at`` is None if it has ended."""
+    """A schedule as keepers use it: all moments up to ``upto`` are decided. ``next_at`` is None if it has ended."""
 
     version: int
     schedule: JsonObject
@@ -35,7 +35,7 @@ class Kept(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """The version that runs start with, if any, and since when; ``ended`` is when the one that is kept was retired."""
+    """The version with which runs start now, if any, and since when; ``ended`` is when the kept version was retired."""
 
     version: int | None
     schedule: JsonObject | None
@@ -59,8 +59,8 @@ class Listed(Struct, frozen=True):
     missed: int
 
 
-async def held(connection: Connection, tenant: str, workflow: str) -> tuple[Kept, Standing] | None:
-    """The schedule of a workflow, locked until the transaction ends, and what stands now; None if it never had one."""
+async def lock(connection: Connection, tenant: str, workflow: str) -> tuple[Kept, Standing] | None:
+    """Lock a workflow's schedule until the transaction ends; return it and its ``Standing``. None if it had none."""
     await connection.execute(_BEGIN, tenant, workflow)
     row = await connection.fetchrow(_LOCK, tenant, workflow)
     if row is None:
@@ -72,12 +72,12 @@ async def held(connection: Connection, tenant: str, workflow: str) -> tuple[Kept
 
 
 async def move(connection: Connection, tenant: str, workflow: str, kept: Kept) -> None:
-    """Keep how far a schedule has come. A crash before the commit leaves its moments to the next sweep."""
+    """Store how far a schedule has come. A crash before the commit leaves its moments to the next sweep."""
     await connection.execute(_MOVE, tenant, workflow, kept.version, kept.schedule, kept.upto, kept.next_at)
 
 
 async def known(connection: Connection, tenant: str, workflow: str, refs: Sequence[str]) -> frozenset[str]:
-    """Those of these moments that were decided before: the clock of the database may have gone back."""
+    """Select the moments that were decided before: there are some after the database's clock has gone back."""
     return frozenset(row["trigger_ref"] for row in await connection.fetch(_KNOWN, tenant, workflow, refs))
 
 
@@ -87,5 +87,5 @@ async def listed(connection: Connection, tenant: str) -> list[Listed]:
 
 
 async def moments(connection: Connection, tenant: str, workflow: str, most: int) -> list[dict[str, Any]]:
-    """The last moments of a workflow's schedule, the newest first, and what became of each."""
+    """The last moments of a workflow's schedule with the outcome of each, the newest first."""
     return [dict(row) for row in await connection.fetch(_MOMENTS, tenant, workflow, most)]

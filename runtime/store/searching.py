@@ -1,6 +1,6 @@
-"""Searches a tenant's runs for auditors: a bounded number at a time, by an index that begins with the tenant.
+"""Searches a tenant's runs for auditors: a bounded number at a time, by an index whose first column is the tenant.
 
-Row-level security stands behind the tenant that the statement names (promise 8).
+The statement names the tenant, and row-level security restricts it to that tenant as well (promise 8).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from runtime.store.statements import statements
 
 _SQL = statements("searching")
 _SCAN = _SQL["scan"]
-# The key of the run before the next one: its beginning, and its id.
+# The key of the last run that was read: its beginning and its id.
 Place: TypeAlias = tuple[datetime, UUID]
 NEWEST: Place = (LAST_TIME, LAST_ID)
 
 
 class Narrowed(Struct, frozen=True):
-    """The part of a search that rows can answer. ``texts`` name the requester, ``lines`` stand in the run's lines.
+    """The part of a search that columns can answer. ``texts`` name the requester; ``lines`` occur in the run's lines.
 
     ``outcome`` is the status of one of the run's questions; the times bound the run's beginning, or the vote.
     """
@@ -41,7 +41,7 @@ class Narrowed(Struct, frozen=True):
 
 
 async def scan(connection: Connection, tenant: str, wanted: Narrowed, after: Place, limit: int) -> list[Row]:
-    """The next runs, newest first; those that ``fits`` says no of are out. Fewer than ``limit``: these are the last."""
+    """The next runs, newest first; a false ``fits`` rules a run out. Fewer rows than ``limit`` are the last ones."""
     # Whoever voted in a period may have done so on a run that began before it.
     begun = FIRST_TIME if wanted.voter is not None else wanted.since
     given = (wanted.reference, wanted.workflow, wanted.requester, [*wanted.texts], wanted.voter)

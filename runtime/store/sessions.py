@@ -1,4 +1,4 @@
-"""Logins to the console, and links that log in once. Only the SHA-256 of each is stored."""
+"""Logins to the console, and links that log in once. Of each secret only the SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.store.statements import statements
 
 
 class SessionKind(StrEnum):
-    """A login of a browser, a link that becomes one, or a login anew for one question (``step_up_hash``)."""
+    """The kind of a session: a browser's login, a link that becomes one, or a new login for one question (step-up)."""
 
     LOGIN = "login"
     LINK = "link"
@@ -23,7 +23,7 @@ class SessionKind(StrEnum):
 
 
 class Session(Struct, frozen=True):
-    """A stored session. ``ended`` says why it is good no more; None if it is good."""
+    """A stored session. ``ended`` is the reason why it is not valid any more; None if it is valid."""
 
     tenant_id: str
     subject: str
@@ -35,7 +35,7 @@ class Session(Struct, frozen=True):
 
 
 class StepUp(Struct, frozen=True):
-    """A login anew for one question: ``at`` what time, ``by`` which way, of which person."""
+    """A new login for one question (step-up): its time ``at``, its method ``by``, and its person."""
 
     at: datetime
     by: str
@@ -51,7 +51,7 @@ _FORGET = _SQL["forget"]
 _STEP_UP = _SQL["step_up"]
 _STEPPED_UP = _SQL["stepped_up"]
 _BEGUN = _SQL["begun"]
-# The method of a row that says only that a login anew was begun.
+# The method of a row that says only that a step-up was begun.
 BEGUN = "begun"
 
 
@@ -65,36 +65,36 @@ async def create(
     lifetime: timedelta,
     token_hash: str | None = None,
 ) -> None:
-    """Store a session, and remove those that ended long ago. A crash before the commit: the person logs in again."""
+    """Store a session, and remove old ended ones. After a crash before the commit, the person logs in again."""
     await connection.execute(_SWEEP, tenant)
     await connection.execute(_CREATE, session_hash, tenant, subject, list(roles), token_hash, kind, lifetime)
 
 
 def step_up_hash(secret: str, approval_id: UUID, digest: str) -> str:
-    """The key of a login anew: it is good in one browser's session, for one question, and for one action."""
+    """The key of a step-up, which is valid in one browser's session, for one question and one action."""
     return sha256_hex(f"{secret}:{approval_id}:{digest}".encode())
 
 
 def begun_hash(secret: str, state: str, approval_id: UUID, digest: str) -> str:
-    """The key of a login anew under way: in one session, by one answer of the provider, for one question and action."""
+    """The key of a step-up under way: of one session, one ``state`` of the provider, one question and one action."""
     return sha256_hex(f"{BEGUN}:{secret}:{state}:{approval_id}:{digest}".encode())
 
 
 async def begun(connection: Connection, tenant: str, key: str) -> float | None:
-    """The moment of a login anew with this key, in Unix seconds, which uses it up; None if none was begun lately."""
+    """Take the time, in Unix seconds, at which a step-up with this key was begun; None if none was begun lately."""
     row = await connection.fetchrow(_BEGUN, tenant, key)
     return None if row is None else float(row["since"])
 
 
 async def step_up(connection: Connection, tenant: str, key: str, subject: str, by: str, lifetime: timedelta) -> None:
-    """Store that a person has logged in anew. A crash before the commit leaves nothing: they log in once more."""
+    """Store a step-up of a person. A crash before the commit leaves nothing, and the person logs in once more."""
     await connection.execute(_SWEEP, tenant)
     await connection.execute(_FORGET, tenant, key)
     await connection.execute(_STEP_UP, key, tenant, subject, by, lifetime)
 
 
 async def stepped_up(connection: Connection, tenant: str, key: str) -> StepUp | None:
-    """The login anew with this key; None if there was none, or its row is over."""
+    """The step-up with this key; None if there was none, or if it has expired."""
     row = await connection.fetchrow(_STEPPED_UP, tenant, key)
     return None if row is None else StepUp(row["created_at"], row["method"], row["subject"])
 
@@ -108,5 +108,5 @@ async def owner(connection: Connection, session_hash: str) -> Session | None:
 
 
 async def end(connection: Connection, tenant: str, session_hash: str) -> bool:
-    """End a session; False if it was over. Of two who use one link at once, the second is told that it is used."""
+    """End a session; False if it had ended. If a link is used twice at once, the second use is refused."""
     return await connection.fetchrow(_END, tenant, session_hash) is not None

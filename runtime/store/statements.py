@@ -1,7 +1,7 @@
 """Reads the store's statements: each file of ``queries/`` holds those of one module, each under ``-- name: <name>``.
 
-They are read once, when the module is imported, and never changed or put together: what PostgreSQL gets is what stands
-in the file. The functions of the database stand in ``functions/``; a migration copies them.
+They are read once, when the module is imported, and never changed or combined: PostgreSQL gets exactly the text of the
+file. The functions of the database are in ``functions/``; a migration copies them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COMMENT = re.compile(r"^ *--.*\n", re.MULTILINE)
 
 
 def statements(module: str) -> Mapping[str, str]:
-    """The statements of ``queries/<module>.sql`` by their names, without comments. ``ValueError`` for a name twice."""
+    """The statements of ``queries/<module>.sql`` by name, without comments. ``ValueError`` for a duplicate name."""
     text = files("runtime.store").joinpath("queries", f"{module}.sql").read_text(encoding="utf-8")
     before, *named = _NAMED.split(text)
     if _COMMENT.sub("", before).strip():

@@ -1,4 +1,4 @@
-"""Reads a tenant's whole audit stream in pages, and computes its chain again. All who show it read it through here."""
+"""Reads a tenant's whole audit stream in pages, and computes its chain again. Everything that shows it uses this."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, ChainReport
 from runtime.engine.book.recorded import Diverged
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 _SQL = statements("streams")
 _HEAD = _SQL["head"]
 _PAGE = _SQL["page"]
 _COUNTED = _SQL["counted"]
-# The lines that are held at once, however long the stream is.
+# The most lines that are held at once, however long the stream is.
 PAGE = 1000
 # A line of the stream, parsed, with its place as ``seq``.
 TenantEvent: TypeAlias = dict[str, Any]
 
 
 class Stream(Struct, frozen=True):
-    """Every event of a tenant's stream, in order, and the head to which they come; ``heads`` are those after each."""
+    """Every event of a tenant's stream in order, and the head of the chain; ``heads`` has the head after each event."""
 
     head: ChainHead
     events: Sequence[TenantEvent]
@@ -47,11 +47,10 @@ async def read(connection: Connection, tenant: str) -> Stream:
 
 
 async def followed(connection: Connection, tenant: str, observe: Callable[[TenantEvent, str], None]) -> ChainHead:
-    """Verify the stream page by page. ``observe`` gets each event and the head after it, which is only then proven when
-    this returns: the head of the whole.
+    """Verify the stream page by page; return the head of the whole stream.
 
-    ``Diverged`` names the first line that is not the one that was written, or is missing. ``NotFoundError`` without
-    such a tenant.
+    ``observe`` gets each event and the head after it; they are proven only when this returns. ``Diverged`` names the
+    first line that was altered or is missing. ``NotFoundError`` if there is no such tenant.
     """
     row = await connection.fetchrow(_HEAD, tenant)
     if row is None:
@@ -62,7 +61,7 @@ async def followed(connection: Connection, tenant: str, observe: Callable[[Tenan
         rows = await _page(connection, row["stream_id"], report.count, min(report.count + PAGE, count))
         if not rows:
             raise _broken(f"line {report.count + 1} is missing: the tenant's row counts {count} lines")
-        await aside(len(rows), partial(_follow, report, rows, observe), connection)
+        await offload(len(rows), partial(_follow, report, rows, observe), connection)
     if count and report.head != row["audit_head"]:
         raise _broken("its lines do not come to the head in the tenant's row")
     if not await connection.fetchval(_COUNTED, tenant):
@@ -75,7 +74,7 @@ async def _page(connection: Connection, stream: UUID, first: int, end: int) -> l
 
 
 def _follow(report: ChainReport, rows: Sequence[asyncpg.Record], observe: Callable[[TenantEvent, str], None]) -> None:
-    """Check the lines of a page, each against the chain and against the columns beside it."""
+    """Check the lines of a page, each against the chain and against the other columns of its row."""
     for row in rows:
         place, told = report.count + 1, list[TenantEvent]()
         if row["seq"] != report.count:

@@ -1,4 +1,4 @@
-"""Finds everything that is due: one statement, which also frees messages and steps that never came to their end."""
+"""Finds everything that is due by one statement, which also frees messages and steps that were never finished."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ _LEASES_END = _SQL["leases_end"]
 
 
 class Due(Struct, frozen=True):
-    """The reading of a sweep. ``now`` is the database's time.
+    """The result of a sweep. ``now`` is the database's time.
 
-    Leases by run, waits as (run, step key, wait, age in seconds), how many messages and steps were freed for others.
+    It has expired leases by run, waits as (run, step key, wait, age in seconds), and the numbers of messages and steps
+    that were freed for others.
 
-    ``kept`` are signals that have a wait by now, or none for too long, ``purges`` are runs whose retention is over,
-    ``changed`` are tenants with a change of policy or pauses that keepers still have work with. ``untold`` are effects,
-    each by tenant and key, whose end somebody still waits for; ``long_open`` are open runs that have waited for steps
-    long enough; ``windows`` of triggers are over, each by tenant, workflow and reference; ``unordered`` are tenants
-    with leaves of their log that have no place yet; ``schedules`` have a moment that has come, or another version;
-    ``ended`` are open questions of agents whose last token has ended.
+    ``kept``: signals that now have a wait, or that were kept for too long. ``purges``: runs whose retention is over.
+    ``changed``: tenants with a change of policy or pauses that has left work to the keepers. ``untold``: ended effects,
+    by tenant and key, for whose end a step still waits. ``long_open``: open runs that have waited for steps long
+    enough. ``windows``: windows of triggers that are over, by tenant, workflow and reference. ``unordered``: tenants
+    whose log has leaves without a place. ``schedules``: schedules that have a moment which has come, or another
+    version. ``ended``: open questions of agents whose last token has ended.
     """
 
     now: datetime
@@ -54,7 +55,7 @@ class Due(Struct, frozen=True):
 
 
 async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
-    """Everything that is due now, at most ``BATCH`` of each kind, of which tenants have equal shares.
+    """Find everything that is due now: at most ``BATCH`` of each kind, shared equally among tenants.
 
     ``whole`` compares all kept signals with all waits. No worker's lease ends later than ``lease`` from now. A crash
     before the commit leaves everything to the next sweep.
@@ -79,10 +80,10 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
 
 
 async def begin_anew(connection: Connection, *, seen: bool) -> int:
-    """Let everything that is timed go on after the clock has gone back; return how much was moved.
+    """Move every stored time back after the clock has gone back, so that nothing waits too long; return how many.
 
-    ``seen`` says that it was seen to go back: then messages that wait for another try are tried at once. A crash leaves
-    what is not moved yet to the next sweep that looks at everything.
+    ``seen``: the clock was seen going back; then messages that wait for another try are tried at once. After a crash
+    the next sweep that looks at everything moves the rest.
     """
     given = ((_WAITS_BEGIN,), (_MESSAGES_BEGIN, seen), (_LEASES_END,))
     moved = sum([int((await connection.execute(*each)).rpartition(" ")[2]) for each in given])
@@ -90,15 +91,15 @@ async def begin_anew(connection: Connection, *, seen: bool) -> int:
 
 
 async def take_away(connection: Connection, run_id: UUID, claim: Claim) -> str | None:
-    """Lock the row of a lease that has run out, before the run's row is locked; return its owner.
+    """Lock the row of an expired lease before the run's row is locked; return the lease's owner.
 
-    None if it is another's by now, or its step is over, or a heartbeat has come in between: this is checked under the
-    lock. A crash before the caller's transaction commits leaves the lease as it was.
+    None if the step has another lease by now, or is over, or if a heartbeat has extended the lease: this is checked
+    under the lock. A crash before the caller's transaction commits leaves the lease as it was.
     """
     owner: str | None = await connection.fetchval(_TAKE_AWAY, run_id, claim.key, claim.id, claim.epoch)
     return owner
 
 
 async def forget(connection: Connection, run_id: UUID, step_key: str) -> None:
-    """Delete the queue's row of a step that a cancel had to leave to its holder."""
+    """Delete the queue's row of a canceled step, which the cancel itself could not delete because it was locked."""
     await connection.execute(_FORGET, run_id, step_key)

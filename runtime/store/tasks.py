@@ -1,4 +1,4 @@
-"""Tasks read back: a task is a wait, and its row is all there is of it."""
+"""Reads tasks: a task is a wait, and is stored only as the row of that wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _STATES: dict[str, TaskState] = {
 class StoredTask(Struct, frozen=True):
     """A task with what its completion needs.
 
-    ``value`` and ``by`` say how it was completed. ``groups`` are those of the person asked about, None for a stranger.
+    ``value`` and ``by`` say how it was completed. ``groups`` are the groups of the person in question; None if the
+    directory does not know them.
     """
 
     view: TaskView
@@ -62,7 +63,7 @@ async def page(
 
 
 async def shown(connection: Connection, task_id: UUID, posted: Posted) -> None:
-    """Remember where the task's message is."""
+    """Store the place of the task's message."""
     await connection.execute(_SHOWN, task_id, posted.ref.channel, posted.ref.ts)
 
 

@@ -1,4 +1,4 @@
-"""The settings of tenants: each version as it was applied, and the one in force."""
+"""The settings of tenants: every applied version, and the version in force."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StoredSettings(Struct, frozen=True):
 
 
 class Standing(Struct, frozen=True):
-    """The version of the settings in force (None without settings), the stop number, and if the tenant is suspended."""
+    """The version of the settings in force (None if there are none), the stop number, and a flag if it is suspended."""
 
     version: int | None
     stop: int
@@ -39,19 +39,19 @@ class Standing(Struct, frozen=True):
 
 
 async def in_force(connection: Connection, tenant: str) -> StoredSettings | None:
-    """The settings in force; None if none were ever applied."""
+    """The settings in force; None if none was ever applied."""
     row = await connection.fetchrow(_IN_FORCE, tenant)
     return None if row is None else StoredSettings(*row.values())
 
 
 async def standing(connection: Connection, tenant: str) -> Standing | None:
-    """The facts about a tenant that come before any use of its settings; None if there is no such tenant."""
+    """The facts about a tenant that decide if its cached settings may be used; None if there is no such tenant."""
     row = await connection.fetchrow(_STANDING, tenant)
     return None if row is None else Standing(row["settings_version"], row["stop_number"], row["suspended"])
 
 
 async def apply(connection: Connection, tenant: str, text: str, actor: Actor) -> tuple[int, bool]:
-    """Put settings in force, with the line that says so; return their version, and False if they were in force.
+    """Put settings in force with their audit line; return their version, and False if they were in force already.
 
     The caller holds the lock of the tenant. A crash before the commit leaves the former version in force.
     """
@@ -66,7 +66,7 @@ async def apply(connection: Connection, tenant: str, text: str, actor: Actor) ->
 
 
 async def changed(connection: Connection, environment: str, known: Mapping[str, int]) -> list[str]:
-    """The tenants with anything outside whose version is not the ``known`` one; 0 is that of no settings.
+    """The tenants with outside systems whose settings' version is not the ``known`` one; 0 means no settings.
 
     Under the engine's role, which sees all tenants.
     """

@@ -39,12 +39,12 @@ _QUIET = _SQL["quiet"]
 
 
 async def create(connection: Connection, tenant: str, stream_id: UUID) -> bool:
-    """Create a tenant; False if it exists."""
+    """Create a tenant; False if it exists already."""
     return await connection.fetchrow(_CREATE, tenant, stream_id) is not None
 
 
 async def lock(connection: Connection, tenant: str) -> None:
-    """Let nobody else publish in this tenant until the transaction ends. Take this lock before anything else of it.
+    """Let nobody else publish in this tenant until the transaction ends. Take this lock before any other of the tenant.
 
     Publishing locks the tenant's row twice: for the text, and then more strongly for the audit event. Without this
     lock, two such transactions at once would deadlock.
@@ -58,17 +58,17 @@ async def exists(connection: Connection, tenant: str) -> bool:
 
 
 async def names(connection: Connection) -> list[str]:
-    """Every tenant, by name. Under the engine's role: the faces' role sees one."""
+    """Every tenant's name, sorted. Needs the engine's role: the faces' role sees one tenant."""
     return [row["tenant_id"] for row in await connection.fetch(_NAMES)]
 
 
 async def listed(connection: Connection) -> list[dict[str, Any]]:
-    """Every tenant that the role may see, by name, with its caps: the faces' role sees one."""
+    """Every tenant that the role sees, with its caps, sorted by name; the faces' role sees one."""
     return [dict(row) for row in await connection.fetch(_LISTED)]
 
 
 async def set_slots(connection: Connection, tenant: str, count: int) -> None:
-    """Let at most ``count`` steps of the tenant be held at once. ``ConsistencyError`` while more of them are."""
+    """Let at most ``count`` steps of the tenant be leased at once. ``ConsistencyError`` while more of them are."""
     await connection.execute(_SET_CONCURRENCY, tenant, count)
     held = await connection.fetchval(_HELD, tenant)
     if held > count:
@@ -80,7 +80,7 @@ async def set_slots(connection: Connection, tenant: str, count: int) -> None:
 async def set_workflow_caps(
     connection: Connection, tenant: str, workflow: str, slots: int | None, runs_per_min: int | None
 ) -> None:
-    """Cap the steps of a workflow that execute at once, from the next claim on, and its starts in a minute.
+    """Cap, from the next claim on, the steps of a workflow that execute at once, and its starts in a minute.
 
     None lifts a cap.
     """
@@ -95,7 +95,7 @@ async def set_caps(
 
 
 async def groups(connection: Connection, tenant: str) -> dict[str, frozenset[str]] | None:
-    """The groups of the directory with their members; None if the directory names nobody, or there is none."""
+    """The groups of the directory with their members; None if there is no directory, or if it names nobody."""
     if not await connection.fetchval(_HAS_PEOPLE, tenant):
         return None
     rows = await connection.fetch(_GROUPS, tenant)
@@ -109,14 +109,14 @@ async def directory_digest(connection: Connection, tenant: str) -> str | None:
 
 
 async def directory_now(connection: Connection, tenant: str) -> tuple[datetime, str | None, str | None]:
-    """The database's time, the digest of the directory that is published then, and why the tenant is suspended."""
+    """The database's time, the digest of the directory in use, and the reason if the tenant is suspended."""
     row = await connection.fetchrow(_NOW, tenant)
     assert row is not None, "there is a row without the tenant, too"
     return row["now"], row["digest"], row["suspended"]
 
 
 async def directory(connection: Connection, tenant: str) -> Directory:
-    """The people and service accounts as they are now, with the digest that says so, by one statement."""
+    """The people and service accounts in use, with the directory's digest, read by one statement."""
     rows = await connection.fetch(_DIRECTORY, tenant)
     entries = [
         Entry(
@@ -139,7 +139,7 @@ async def directory(connection: Connection, tenant: str) -> Directory:
 async def replace_directory(
     connection: Connection, tenant: str, directory: Directory, text: str, actor: Actor, facts: JsonObject
 ) -> None:
-    """Replace the people, the service accounts and the groups, with the event that says so, and keep the text.
+    """Replace the people, the service accounts and the groups; append the event that says so, and keep the text.
 
     A person who is not active is a member of no group. A crash before the commit leaves the former directory, and
     neither the event nor the text.
@@ -160,5 +160,5 @@ async def replace_directory(
     line = await audit.line(connection, tenant, EventType.DIRECTORY_PUBLISHED, actor, facts)
     await connection.execute(_REPLACE_DIRECTORY, line, text, people, members, tenant)
     quiet = [[one.id, to_builtins(one.quiet)] for one in entries if one.quiet is not None]
-    if quiet:  # of the same transaction: a crash leaves the directory as it was
+    if quiet:  # in the same transaction: a crash leaves the directory as it was
         await connection.execute(_QUIET, quiet, tenant)

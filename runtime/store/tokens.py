@@ -1,4 +1,4 @@
-"""Bearer tokens. Only their SHA-256 is stored, so whoever reads the table can use none of them."""
+"""Bearer tokens. Only their SHA-256 is stored, so nobody can use a token by reading the table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.store.statements import statements
 
 
 class Ending(StrEnum):
-    """The reason why a token is good no more. ``left`` and ``deactivated`` are said of its subject, or their owner."""
+    """The reason why a token is not valid any more. ``left`` and ``deactivated`` are about its subject or its owner."""
 
     REVOKED = "revoked"
     EXPIRED = "expired"
@@ -40,7 +40,7 @@ async def create(
 
 
 async def owner(connection: Connection, token_hash: str) -> asyncpg.Record | None:
-    """Tenant, subject and roles of a token, and why it ``ended`` (``Ending``; None if it is good). Needs no tenant."""
+    """Tenant, subject and roles of a token, and why it ``ended`` (``Ending``; None if it is valid). Needs no tenant."""
     return await connection.fetchrow(_OWNER, token_hash)
 
 
@@ -51,14 +51,14 @@ async def approval_owner(connection: Connection, approval_id: UUID) -> str | Non
 
 
 async def listed(connection: Connection, tenant: str) -> list[asyncpg.Record]:
-    """Every token of a tenant, named by the beginning of its hash, with why it has ``ended`` as ``owner`` says it."""
+    """Every token of a tenant, named by the beginning of its hash, with why it ``ended``, as for ``owner``."""
     return await connection.fetch(_LIST, tenant)
 
 
 async def revoke(connection: Connection, tenant: str, hash_prefix: str) -> int:
-    """Revoke by the beginning of the hash; return how many were revoked.
+    """Revoke the tokens whose hash begins with ``hash_prefix``; return how many were revoked.
 
-    The caller holds ``tenants.lock``. After its commit nothing of an agent goes out whose last token this was.
+    The caller holds ``tenants.lock``. After its commit, no action goes out for an agent that has lost its last token.
     """
     await connection.execute(_BEFORE_REVOKING, tenant)
     return len(await connection.fetch(_REVOKE, tenant, hash_prefix))

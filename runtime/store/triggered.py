@@ -1,4 +1,4 @@
-"""The events that triggers heed which look at what is running: what became of each, and those that wait for others."""
+"""Events of triggers with ``overrun`` or ``debounce``: the outcome of each, and the events that wait in a window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WINDOWS_BEGIN = _SQL["windows_begin"]
 
 
 class Place(Struct, frozen=True):
-    """The event of a workflow: its own reference, the business reference, and where the inbox keeps it."""
+    """An event for a workflow: its own reference, the business reference, and its place in the inbox."""
 
     tenant: str
     workflow: str
@@ -39,8 +39,8 @@ class Place(Struct, frozen=True):
     notification: str
 
 
-class Told(Struct, frozen=True):
-    """The effect of an event that has come before."""
+class PastOutcome(Struct, frozen=True):
+    """The outcome of an event that came before."""
 
     outcome: str
     run_id: UUID | None
@@ -64,39 +64,39 @@ async def lock(connection: Connection, tenant: str, workflow: str, reference: st
     await connection.execute(_LOCK, tenant, workflow, reference)
 
 
-async def find(connection: Connection, tenant: str, workflow: str, trigger_ref: str) -> Told | None:
-    """Find what became of this event; None if it has not come before."""
+async def find(connection: Connection, tenant: str, workflow: str, trigger_ref: str) -> PastOutcome | None:
+    """Find the outcome of this event; None if it has not come before."""
     row = await connection.fetchrow(_FIND, tenant, workflow, trigger_ref)
-    return None if row is None else Told(**row)
+    return None if row is None else PastOutcome(**row)
 
 
 async def open_runs(connection: Connection, tenant: str, workflow: str, reference: str) -> list[UUID]:
-    """The runs that the workflow's trigger has started for this reference, and that go on."""
+    """The open runs that the workflow's trigger has started for this reference."""
     return [row["run_id"] for row in await connection.fetch(_OPEN, tenant, workflow, reference)]
 
 
 async def note(
     connection: Connection, place: Place, outcome: str, run_id: UUID | None = None, reason: str | None = None
 ) -> None:
-    """Keep what became of an event that did not wait."""
+    """Store the outcome of an event that did not wait."""
     await connection.execute(_NOTE, *_values(place), outcome, run_id, reason)
 
 
 async def merge(connection: Connection, place: Place) -> tuple[Any, ...]:
-    """Let the event take the place of the one that waits; return the window's first reference, end and beginning."""
+    """Merge the waiting event into this one; return the window's first reference, its end and its beginning."""
     row = await connection.fetchrow(_MERGE, place.tenant, place.workflow, place.reference)
     return (None, None, None) if row is None else tuple(row)
 
 
 async def hold(connection: Connection, place: Place, span: timedelta) -> datetime:
-    """Let the event wait for the end of its reference's window, in place of the one that waits; return that end."""
+    """Let the event wait for the end of its reference's window, in place of the waiting event; return that end."""
     began = await merge(connection, place)
     due: datetime = await connection.fetchval(_HOLD, *_values(place), *began, span)
     return due
 
 
 async def due(connection: Connection, tenant: str, workflow: str, reference: str) -> Window | None:
-    """The window of this reference, whose lock the caller holds, if its time is over and nobody has ended it."""
+    """The window of this reference, if its time is over and nobody has ended it. The caller holds its lock."""
     row = await connection.fetchrow(_DUE, tenant, workflow, reference)
     return None if row is None else Window(**row)
 
@@ -110,12 +110,12 @@ async def others(connection: Connection, tenant: str, window: Window) -> list[di
 async def settle(
     connection: Connection, tenant: str, window: Window, outcome: str, run_id: UUID | None, reason: str | None
 ) -> None:
-    """Keep what became of the last event of a window."""
+    """Store the outcome of the last event of a window."""
     await connection.execute(_SETTLE, tenant, window.workflow, window.trigger_ref, outcome, run_id, reason)
 
 
 async def begin_anew(connection: Connection) -> int:
-    """Let windows go on after the database's clock has gone back; return how many were moved."""
+    """Move windows back after the database's clock has gone back; return how many were moved."""
     return int((await connection.execute(_WINDOWS_BEGIN)).rpartition(" ")[2])
 
 

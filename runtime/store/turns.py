@@ -1,4 +1,4 @@
-"""Turns of steps at targets with a rate, counted in the database: so many calls in any minute, whoever makes them."""
+"""Turns of steps at targets with a rate. The database counts them, so the rate holds for all workers together."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TAKE = _SQL["take"]
 
 
 async def take(connection: Connection, tenant: str, target: str, calls: int, step: UUID) -> float:
-    """Take the step's turn; 0 if it may call now, else the seconds until its turn, which is kept for it.
+    """Take a turn for the step: 0 if it may call now, else the seconds until its turn, which stays reserved for it.
 
     A crash leaves a turn that nobody uses; it is forgotten after a minute.
     """

@@ -1,7 +1,7 @@
-"""Reads a run: its kept state, onto which the rest of its book is folded. One statement, so one snapshot.
+"""Reads a run: its kept state, with the later part of its book folded onto it. It is one statement, so one snapshot.
 
-The kept state must have the digest that its line names, every value must be what its line commits to, and the appends
-since must lead to the head. Otherwise nothing is decided on the run: ``Diverged`` says where it differs.
+The kept state must have the digest that its line names, every value must be the one to which its line commits, and the
+later appends must lead to the head. Otherwise nothing is decided on the run: ``Diverged`` says where it differs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from runtime.engine.model.run import Definition, Family, Run, RunView
 from runtime.engine.model.states import STEP, RunState, StepState
 from runtime.engine.replay.past import blindly, refold
 from runtime.engine.replay.replay import unopened
-from runtime.store.claims import aside
 from runtime.store.journal import Append, appends, weight
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ _LOCK = _SQL["lock"]
 _LOCK_FAMILY = _SQL["lock_family"]
 _READ_RUN = _SQL["read_run"]
 
-# Gives the graph of a run as it was published and after each extension.
+# A function that gives the graph of a run as it was published and after each extension.
 Graphs: TypeAlias = Callable[[Connection, Definition], Awaitable[Sequence[Graph]]]
 
 
@@ -51,7 +51,7 @@ class Purged(ConsistencyError):
 
 
 class Unfinished(ConsistencyError):
-    """The statement waited for another append, whose lines its snapshot does not hold."""
+    """The statement had to wait for another append, and its snapshot does not hold that append's lines."""
 
 
 async def load(
@@ -65,29 +65,29 @@ async def load(
     before: RunView | None = None,
     tenant: str | None = None,
 ) -> RunView:
-    """The view of a run; ``whole`` folds it from its first line, and lets go of nothing. ``before`` as in ``view_of``.
+    """The view of a run; ``whole`` folds all of its book, and drops nothing. ``before`` as in ``view_of``.
 
-    ``afresh`` folds it from its first line too, because the kept state has too few items of a loop. ``tenant`` is the
-    tenant of a face's request: a run of another tenant is not found.
+    ``afresh`` folds all of the book too, if the kept state has too few items of a loop. ``tenant`` is the tenant of a
+    face's request: a run of another tenant is not found.
 
     Without ``lock``, the commit's guard refuses what was decided on an outdated view. A caller that has lost that race
-    before asks for the lock, so that it is sure to win the next one. ``NotFoundError`` if there is no such run,
-    ``Purged`` if retention has emptied it, ``Diverged`` if something of it was altered.
+    before takes the lock, so that it cannot lose again. ``NotFoundError`` if there is no such run, ``Purged`` if
+    retention has emptied it, ``Diverged`` if something of it was altered.
     """
     if before is not None and not afresh:
         if lock:
             await _locked(connection, run_id)
-        row = _there(run_id, await connection.fetchrow(_AFTER, run_id, before.version))
+        row = _require(run_id, await connection.fetchrow(_AFTER, run_id, before.version))
         with suppress(NeedsItems):
             view = await _followed(connection, row, graphs, before)
             if view is not None:
                 return view
     row = await _row(connection, run_id, whole or afresh, tenant, lock=lock)
     try:
-        view = await loaded(connection, _there(run_id, row), graphs, whole=whole)
+        view = await loaded(connection, _require(run_id, row), graphs, whole=whole)
     except NeedsItems:
         return await load(connection, run_id, graphs, afresh=True, tenant=tenant)
-    return view if tenant is None else replace(view, kept_at=view.version)  # faces keep nothing beside the book
+    return view if tenant is None else replace(view, kept_at=view.version)  # a face keeps no view between requests
 
 
 async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | None, *, lock: bool) -> Any:
@@ -99,7 +99,7 @@ async def _row(connection: Connection, run_id: UUID, whole: bool, tenant: str | 
 
 
 async def _locked(connection: Connection, run_id: UUID) -> None:
-    """Lock a run, and the counters that it shares with others: whoever has lost a race is sure to win the next one."""
+    """Lock a run, and the counters that it shares with others, so that the caller cannot lose the race again."""
     root = await connection.fetchval(_LOCK, run_id)
     if root is not None:
         await connection.fetchrow(_LOCK_FAMILY, root)
@@ -109,12 +109,12 @@ async def loaded(connection: Connection, row: Any, graphs: Graphs, *, whole: boo
     """The view of a run from a row that a statement of its own has read. Errors as in ``load``."""
     run_id = row["run"]["run_id"]
     try:
-        return await view_of(connection, _there(run_id, row), graphs, whole=whole)
+        return await view_of(connection, _require(run_id, row), graphs, whole=whole)
     except Unfinished as error:  # both are of one snapshot here
         raise Diverged(f"The book of run {run_id} is not as long as the run says") from error
 
 
-def _there(run_id: UUID, row: Any) -> Any:
+def _require(run_id: UUID, row: Any) -> Any:
     if row is None:
         raise NotFoundError(f"There is no run {run_id}.")
     if row["run"]["purged_at"] is not None:
@@ -126,7 +126,7 @@ def _there(run_id: UUID, row: Any) -> Any:
 
 
 async def step_is_over(connection: Connection, tenant: str, run_id: UUID, step_key: str, graphs: Graphs) -> bool:
-    """True if nothing more can happen to a step."""
+    """True if a step is over, so that nothing can happen to it any more."""
     try:
         step = (await load(connection, run_id, graphs, tenant=tenant)).run.steps.get(step_key)
     except Purged:
@@ -137,9 +137,9 @@ async def step_is_over(connection: Connection, tenant: str, run_id: UUID, step_k
 async def view_of(
     connection: Connection, row: Any, graphs: Graphs, *, whole: bool = False, before: RunView | None = None
 ) -> RunView:
-    """A view from a row with ``run``, ``state``, ``run_key``, the tenant's columns and the tail of the book.
+    """Build a view from a row with ``run``, ``state``, ``run_key``, the tenant's columns and the tail of the book.
 
-    ``before`` is an earlier view of the run, which was checked when it was made: only what follows it is folded.
+    ``before`` is an earlier view of the run, which was checked when it was made: only later events are folded.
     ``Unfinished`` if the tail is of an older snapshot than the run.
     """
     view = None if before is None else await _followed(connection, row, graphs, before)
@@ -148,7 +148,7 @@ async def view_of(
     definition, head = _places(row)
     known, lines = await graphs(connection, definition), head.count if row["state"] is None else 0
     long = lines + weight([*(row["vals"] or ()), row["state"]])
-    run = await aside(long, lambda: _folded(row, definition, head, known), connection)
+    run = await offload(long, lambda: _folded(row, definition, head, known), connection)
     return _view(row, definition, head, run if whole else run.rest())
 
 
@@ -175,7 +175,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
         recorded = since
     else:
         opening, *since = book
-        # The kept state includes the lines of the append that keeps it, the first one here after the opening.
+        # The kept state covers the append that stored it, which is the first one here after the opening.
         recorded = since[1:]
         if not since or not names(since[0].lines[-1], KEPT, kept, key):
             raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
@@ -189,7 +189,7 @@ def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[
 
 
 async def _followed(connection: Connection, row: Any, graphs: Graphs, before: RunView) -> RunView | None:
-    """An earlier view, brought up to date by the appends since; None if these do not follow on it."""
+    """Bring an earlier view up to date by the appends after it; None if they do not continue it."""
     definition, head = _places(row)
     if before.head.count > head.count:
         return replace(before, error=timedelta(0), now=row["now"], **_of_tenant(row))
@@ -261,10 +261,10 @@ async def load_to_end(
     leased: str | None = None,
     tenant: str | None = None,
 ) -> RunView:
-    """The view of a run that is to be set back, given up or canceled, even if it cannot be read any more.
+    """The view of a run whose step is to be set back or given up, or which is to be canceled, even if it is unreadable.
 
-    If it cannot, the view has only what its lines say, and the ``leased`` step, which may not have begun. Only the end
-    of the run is decided on such a view.
+    The view of an unreadable run has only what its lines say, and the ``leased`` step, which may not have begun. Only
+    the end of the run may be decided on it.
     """
     try:
         return await load(connection, run_id, graphs, lock=lock, tenant=tenant)
@@ -285,7 +285,7 @@ async def load_to_end(
 
 
 def _unverified(row: Any) -> Iterator[RecordedEvent]:
-    """Each line with its values if those are what it commits to, and without them if not."""
+    """Yield the event of each line: with its values if they match the line's commitment, and else without them."""
     key = row["run_key"] or b""
     for append in _appends(row):
         for number, line in enumerate(append.lines):

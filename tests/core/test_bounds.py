@@ -148,7 +148,7 @@ def test_words_from_outside_are_cut_and_cleaned(text: str, most: int, kept: str)
 
 def test_a_value_that_is_too_long_to_be_matched_is_unknown() -> None:
     matcher = Matcher()
-    matcher.given("requester", "word " * 10)
+    matcher.add_source("requester", "word " * 10)
     assert matcher.origins(("word " * (VALUE_CHARS_MAX // 5)).strip() + "x" * 0) != [["unknown"]]
     assert matcher.origins("w" * (VALUE_CHARS_MAX + 1)) == [["unknown"]]
     assert matcher.origins("w" * VALUE_CHARS_MAX) == [["model"]]
@@ -159,8 +159,8 @@ def test_a_source_that_is_too_long_may_hold_anything() -> None:
     longest = SOURCE_CHARS_MAX - VALUE_COSTS
     for length, wanted in ((longest, ["model"]), (longest + 1, ["unknown"])):
         given, said = Matcher(), Matcher()
-        given.given("requester", "w" * length)
-        said.said("w" * length)
+        given.add_source("requester", "w" * length)
+        said.add_call("w" * length)
         assert wanted[0] in given.origins("other")[0]
         assert wanted[0] in said.origins("other")[0]
 

@@ -23,7 +23,7 @@ OURS, MENTIONED, MODEL = "requester", "mentioned", "model"
 
 def asked(text: str = REQUEST) -> Matcher:
     matcher = Matcher()
-    matcher.given("requester", text)
+    matcher.add_source("requester", text)
     return matcher
 
 
@@ -109,7 +109,7 @@ def test_a_named_value_needs_its_name_in_the_same_sentence(name: str, value: str
 )
 def test_words_are_borrowed_from_nobody_of_ours(label: str, kept: bool) -> None:
     matcher = Matcher()
-    matcher.given(label, "Who can set it to 'blue'?")
+    matcher.add_source(label, "Who can set it to 'blue'?")
     assert matcher.origins("who") == ([["mentioned", "model"]] if kept else [[label]])
     assert matcher.origins("blue") == [[label]]
 
@@ -117,7 +117,9 @@ def test_words_are_borrowed_from_nobody_of_ours(label: str, kept: bool) -> None:
 def test_a_word_that_begins_a_sentence_is_a_name_only_if_a_record_has_it() -> None:
     matcher = asked("Spotify sent me a note. Pay them. Who knows?")
     assert OURS not in matcher.origins("Spotify")[0]
-    matcher.shown("payee.list", {"items": [{"name": "Spotify", "note": "Who"}]}, records="/items", kept=["/items/name"])
+    matcher.add_result(
+        "payee.list", {"items": [{"name": "Spotify", "note": "Who"}]}, records="/items", kept=["/items/name"]
+    )
     assert OURS in matcher.origins("Spotify")[0]
     assert OURS not in matcher.origins("Who")[0], "anyone may write a note"
 
@@ -162,7 +164,7 @@ def test_written_forms_of_an_address_are_traced_in_a_text(written: str) -> None:
 
 def test_a_quoted_text_with_gaps_is_the_requesters_but_not_what_fills_them() -> None:
     matcher = asked("The title should be 'Dinner at {place}'.")
-    matcher.shown("place.find", {"name": "Chez Ana"})
+    matcher.add_result("place.find", {"name": "Chez Ana"})
     assert matcher.origins("Dinner at Chez Ana", TEXT) == [
         ["requester"], ["field:place.find#/name", "tool:place.find", "text"],
     ]  # fmt: skip
@@ -213,11 +215,11 @@ def test_what_a_request_designates_is_spent_once(now: Any, spent: bool, beside: 
 )
 def test_another_writing_of_what_came_from_others_is_not_a_persons(there: str, typed: str) -> None:
     matcher = Matcher()
-    matcher.given("trigger:servicenow", {"value": there, "note": f"use {there}"})
-    matcher.given("person", {"answer": typed})
+    matcher.add_source("trigger:servicenow", {"value": there, "note": f"use {there}"})
+    matcher.add_source("person", {"answer": typed})
     assert "person" not in matcher.origins(typed)[0]
     alone = Matcher()
-    alone.given("person", {"answer": typed})
+    alone.add_source("person", {"answer": typed})
     assert alone.origins(typed) == [["person"]]
 
 

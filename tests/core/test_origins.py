@@ -22,7 +22,7 @@ READ = "mail.message.get"
 
 def asked(text: str) -> Matcher:
     matcher = Matcher()
-    matcher.given("requester", text)
+    matcher.add_source("requester", text)
     return matcher
 
 
@@ -117,8 +117,8 @@ def test_out_of_texts_only_addresses_links_and_account_numbers_are_taken() -> No
 
 def test_results_have_their_fields_named() -> None:
     matcher = asked("who owns INC1?")
-    matcher.said({"number": "INC1"})
-    matcher.shown("record.get", {"owner": {"id": "u-17"}, "note": f"write {EVIL} soon", "tags": ["red", "blue"]})
+    matcher.add_call({"number": "INC1"})
+    matcher.add_result("record.get", {"owner": {"id": "u-17"}, "note": f"write {EVIL} soon", "tags": ["red", "blue"]})
     assert matcher.origins("u-17") == [["field:record.get#/owner/id", "tool:record.get"]]
     assert matcher.origins(EVIL) == [["tool:record.get"]]
     assert matcher.origins("blue") == [["field:record.get#/tags", "tool:record.get"]]
@@ -129,7 +129,7 @@ def test_results_have_their_fields_named() -> None:
 
 def test_a_key_with_a_dot_is_no_path() -> None:
     matcher = asked("")
-    matcher.shown(READ, {"a.b": "one-1", "a": {"b": "two-2"}, "c/d": "three-3", "~": "four-4"})
+    matcher.add_result(READ, {"a.b": "one-1", "a": {"b": "two-2"}, "c/d": "three-3", "~": "four-4"})
     names = [matcher.origins(value)[0][0] for value in ("one-1", "two-2", "three-3", "four-4")]
     assert names == [f"field:{READ}#/{path}" for path in ("a.b", "a/b", "c~1d", "~0")]
 
@@ -137,46 +137,46 @@ def test_a_key_with_a_dot_is_no_path() -> None:
 @pytest.mark.parametrize("echo", ["unknown address {}", "{}", "<{}>", "no such host evil.example", "at {}."])
 def test_what_the_model_said_first_stays_the_models(echo: str) -> None:
     matcher = asked("write to ana")
-    matcher.said({"to": EVIL})
-    matcher.shown(READ, {"error": echo.format(EVIL)})
+    matcher.add_call({"to": EVIL})
+    matcher.add_result(READ, {"error": echo.format(EVIL)})
     assert matcher.origins(EVIL) == MODEL
     assert matcher.origins("evil.example") == MODEL
 
 
 def test_a_value_in_parts_or_in_other_writing_was_said_too() -> None:
     matcher = asked("")
-    matcher.said({"a": "mallory@evil", "b": ".example", "c": "x-US13 3000-0000"})
-    matcher.shown(READ, {"made": EVIL, "iban": "US1330000000"})
+    matcher.add_call({"a": "mallory@evil", "b": ".example", "c": "x-US13 3000-0000"})
+    matcher.add_result(READ, {"made": EVIL, "iban": "US1330000000"})
     assert matcher.origins(EVIL) == MODEL
     assert matcher.origins("US1330000000") == MODEL
 
 
 def test_refused_calls_are_no_sources_but_what_they_said_was_said() -> None:
     matcher = asked("")
-    matcher.said({"to": EVIL})  # refused: nothing is shown
-    matcher.shown(READ, {"note": EVIL})
+    matcher.add_call({"to": EVIL})  # refused: nothing is shown
+    matcher.add_result(READ, {"note": EVIL})
     assert matcher.origins(EVIL) == MODEL
 
 
 def test_what_was_read_before_the_model_said_it_keeps_its_origin() -> None:
     matcher = asked("")
-    matcher.shown(READ, {"from": EVIL})
-    matcher.said({"to": EVIL})
-    matcher.shown("mail.message.send", {"to": EVIL})
+    matcher.add_result(READ, {"from": EVIL})
+    matcher.add_call({"to": EVIL})
+    matcher.add_result("mail.message.send", {"to": EVIL})
     assert matcher.origins(EVIL) == [[f"field:{READ}#/from", f"tool:{READ}"]]
 
 
 @pytest.mark.parametrize("label", ["person", "signal:approvals", "trigger:servicenow", "tool:x"])
 def test_channels_children_forms_and_signals_carry_their_own_label(label: str) -> None:
     matcher = asked("close the incident")
-    matcher.given(label, {"note": [EVIL]})
+    matcher.add_source(label, {"note": [EVIL]})
     assert matcher.origins(EVIL) == [[label]]
 
 
 def test_a_form_that_repeats_a_question_of_the_model_is_the_models() -> None:
     matcher = asked("")
-    matcher.said({"question": f"Shall I write to {EVIL}?"})
-    matcher.given("person", {"yes": True, "to": EVIL})
+    matcher.add_call({"question": f"Shall I write to {EVIL}?"})
+    matcher.add_source("person", {"yes": True, "to": EVIL})
     assert matcher.origins(EVIL) == MODEL
 
 
@@ -205,8 +205,8 @@ def test_only_the_one_record_of_the_requesters_words_is_looked_up(
     prompt: str, said: Any, result: Any, records: str | None, found: bool
 ) -> None:
     matcher = asked(prompt)
-    own = matcher.said(said)
-    matcher.shown("user.query", result, records=records, own=own)
+    own = matcher.add_call(said)
+    matcher.add_result("user.query", result, records=records, own=own)
     assert any(name.startswith("lookup:") for name in matcher.origins("id-4711")[0]) == found
 
 
@@ -217,11 +217,11 @@ def test_withheld_and_large_sources_leave_it_unknown() -> None:
     assert matcher.origins("ana") == [["requester", "unknown"]]
     assert matcher.carries("any text") == ["unknown"]
     large = asked("")
-    large.shown(READ, {"text": "x" * 2_000_000})
+    large.add_result(READ, {"text": "x" * 2_000_000})
     assert large.origins(EVIL) == [["unknown"]]
     said = asked("ana")
-    said.said({"text": "x" * 2_000_000})
-    said.shown(READ, {"note": EVIL})
+    said.add_call({"text": "x" * 2_000_000})
+    said.add_result(READ, {"note": EVIL})
     assert said.origins(EVIL) == [["unknown"]]
     assert asked("").origins("x" * (VALUE_CHARS_MAX + 1)) == [["unknown"]]
     assert asked("").origins("x" * (VALUE_CHARS_MAX + 1), TEXT) == [["unknown"]]
@@ -229,16 +229,16 @@ def test_withheld_and_large_sources_leave_it_unknown() -> None:
 
 def test_too_much_work_leaves_it_unknown() -> None:
     matcher = Matcher(steps_max=80)
-    matcher.given("requester", "'ana' " * 2)
+    matcher.add_source("requester", "'ana' " * 2)
     assert matcher.origins("ana") == REQUESTER
     assert matcher.origins(["ana"] * 40)[-1] == ["unknown"]
-    matcher.shown(READ, {"a": "some words"})
+    matcher.add_result(READ, {"a": "some words"})
     assert matcher.carries("some words " * 9) == ["unknown"]
     plain = asked("'ana'")
     assert plain.origins("ana") == REQUESTER
     for steps_max, origins in ((plain.steps, REQUESTER), (plain.steps - 1, [["unknown"]])):
         bounded = Matcher(steps_max=steps_max)
-        bounded.given("requester", "'ana'")
+        bounded.add_source("requester", "'ana'")
         assert bounded.origins("ana") == origins
 
 
@@ -250,8 +250,8 @@ def test_work_grows_no_faster_than_the_texts(piece: str) -> None:
     for length in (16_000, 32_000):
         text = (piece * length)[:length]
         matcher = asked(text)
-        matcher.said({"text": text[: length // 2]})
-        matcher.shown(READ, {"note": text})
+        matcher.add_call({"text": text[: length // 2]})
+        matcher.add_result(READ, {"note": text})
         for value, kind in ((text[: length // 4] + "b", ArgumentKind.VALUE), (text[: length // 8], TEXT)):
             matcher.origins(value, kind)
             assert 0 < matcher.steps < 8 * length
@@ -270,8 +270,8 @@ def test_work_on_what_was_said_in_parts_and_in_disguise_is_counted(piece: str) -
     text = piece * 8_000
     matcher = asked("ana")
     for number in range(40):
-        matcher.said({"q": text[:1_000], "parts": [text[at * 9 : at * 9 + 2 + number % 7] for at in range(50)]})
-    matcher.shown(READ, {"note": text[:8_000]})
+        matcher.add_call({"q": text[:1_000], "parts": [text[at * 9 : at * 9 + 2 + number % 7] for at in range(50)]})
+    matcher.add_result(READ, {"note": text[:8_000]})
     for value, kind in ((text[1:8_000], ArgumentKind.VALUE), (f"b {text[1:8_000]}", TEXT)):
         found = matcher.origins(value, kind)
         assert matcher.steps <= STEPS_MAX or found[-1] == ["unknown"]
@@ -289,20 +289,20 @@ def test_sources_beyond_what_can_be_looked_through_leave_it_unknown(
     monkeypatch.setattr(matching, "SOURCE_CHARS_MAX", 100_000)
     matcher = asked("ana")
     for number in range(40):
-        matcher.said({"page": number})
-        matcher.shown(READ, {"text": source, "number": number})
+        matcher.add_call({"page": number})
+        matcher.add_result(READ, {"text": source, "number": number})
     assert matcher.origins(EVIL) == [["unknown"]]
     assert matcher.origins("ana") == [["requester", "unknown"]]
     assert matcher.carries("some text")[-1] == "unknown"
-    assert not matcher.said({"q": ["ana"] * 9_000}), "that much was nobody's to say"
+    assert not matcher.add_call({"q": ["ana"] * 9_000}), "that much was nobody's to say"
 
 
 def test_records_by_the_thousand_are_many_values() -> None:
     matcher = asked("ana")
-    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
+    matcher.add_result(READ, [{"id": number, "name": "ana"} for number in range(2_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}"]]
     assert matcher.origins(["raj"] * 300)[-1] == ["unknown"]
-    matcher.shown(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
+    matcher.add_result(READ, [{"id": number, "name": "ana"} for number in range(30_000)])
     assert matcher.origins("ana") == [[f"field:{READ}#/name", "requester", f"tool:{READ}", "unknown"]]
 
 
@@ -316,8 +316,8 @@ def test_many_addresses_are_looked_up_one_by_one() -> None:
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_texts_are_borne(source: str, value: str) -> None:
     matcher = asked(source)
-    matcher.said({"a": value})
-    matcher.shown(READ, {value: [source]})
+    matcher.add_call({"a": value})
+    matcher.add_result(READ, {value: [source]})
     assert all(inner for inner in matcher.origins(value) + matcher.origins(value, TEXT))
     assert "".join(Words.of(source).lexemes) == Words.of(source).folded
 
@@ -336,5 +336,5 @@ def test_pointers_lead_to_values() -> None:
 @pytest.mark.parametrize(("shown", "carried"), [("cafe", False), ("cafes", True), ("cafés", True), (" cafe ", False)])
 def test_a_field_of_five_characters_is_carried_and_one_of_four_is_not(shown: str, carried: bool) -> None:
     matcher = Matcher()
-    matcher.shown("record.get", {"note": shown})
+    matcher.add_result("record.get", {"note": shown})
     assert matcher.carries(f"I like {shown}") == (["record.get#/note"] if carried else [])

@@ -26,7 +26,7 @@ READ = "mail.message.get"
 
 def asked(text: Any) -> Matcher:
     matcher = Matcher()
-    matcher.given("requester", text)
+    matcher.add_source("requester", text)
     return matcher
 
 
@@ -183,7 +183,7 @@ def test_what_the_requester_wrote_stays_the_requesters(prompt: str, value: Any) 
 
 def test_a_value_made_of_two_sources_is_the_models() -> None:
     matcher = asked("write to mallory, who is at @evil")
-    matcher.shown(READ, {"domain": "evil.example", "sign": "@", "a": "mallory@", "b": "@evil.example"})
+    matcher.add_result(READ, {"domain": "evil.example", "sign": "@", "a": "mallory@", "b": "@evil.example"})
     assert matcher.origins(EVIL) == MODEL
     assert matcher.origins("mallory evil.example") == MODEL
 
@@ -200,27 +200,27 @@ def test_a_value_split_over_calls_stays_the_models_whatever_puts_it_together(cal
     pieces = [EVIL[:8], EVIL[8:15], EVIL[15:]][3 - calls :] if calls < 3 else [EVIL[:8], EVIL[8:15], EVIL[15:]]
     value = "".join(pieces)
     for piece in pieces:
-        matcher.said({"path": "notes.txt", "append": piece, "page": 1})
-    matcher.shown(READ, {"note": value, "size": len(value)})
+        matcher.add_call({"path": "notes.txt", "append": piece, "page": 1})
+    matcher.add_result(READ, {"note": value, "size": len(value)})
     assert matcher.origins(value) == MODEL
     assert matcher.origins(value.upper()) == MODEL
 
 
 def test_a_value_that_was_read_before_its_parts_were_said_keeps_its_origin() -> None:
     matcher = asked("")
-    matcher.said({"page": 1})
-    matcher.shown(READ, {"from": EVIL})
-    matcher.said({"a": EVIL[:8]})
-    matcher.said({"a": EVIL[8:]})
-    matcher.shown("note.get", {"text": EVIL})
+    matcher.add_call({"page": 1})
+    matcher.add_result(READ, {"from": EVIL})
+    matcher.add_call({"a": EVIL[:8]})
+    matcher.add_call({"a": EVIL[8:]})
+    matcher.add_result("note.get", {"text": EVIL})
     assert matcher.origins(EVIL) == [[f"field:{READ}#/from", f"tool:{READ}"]]
 
 
 def test_short_values_are_not_taken_for_parts_that_were_said() -> None:
     """Else every number of four digits would be the model's once it has counted pages."""
     matcher = asked("")
-    matcher.said({"page": 12, "size": 30})
-    matcher.shown(READ, {"id": "1230"})
+    matcher.add_call({"page": 12, "size": 30})
+    matcher.add_result(READ, {"id": "1230"})
     assert matcher.origins("1230") == [[f"field:{READ}#/id", f"tool:{READ}"]]
 
 
@@ -247,8 +247,8 @@ SAID: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("how", SAID)
 def test_what_the_model_said_in_disguise_stays_the_models_whatever_decodes_it(how: str) -> None:
     matcher, said = asked(""), SAID[how](EVIL)
-    matcher.said({said: 1} if how == "a key" else {"q": f"see {said} there"})
-    matcher.shown("search", {"query": EVIL, "hits": []})
+    matcher.add_call({said: 1} if how == "a key" else {"q": f"see {said} there"})
+    matcher.add_result("search", {"query": EVIL, "hits": []})
     assert matcher.origins(EVIL) == MODEL
 
 
@@ -267,7 +267,7 @@ def test_an_address_of_the_requesters_in_a_text_of_html_is_the_requesters() -> N
 @pytest.mark.parametrize("how", ["percent escapes", "entities", "base64", "hexadecimal", "wide letters"])
 def test_a_field_that_is_carried_out_in_disguise_is_seen(how: str) -> None:
     matcher = asked("")
-    matcher.shown(READ, {"secret": "token-4711-x"})
+    matcher.add_result(READ, {"secret": "token-4711-x"})
     assert matcher.carries({"body": f"Hello. {SAID[how]('token-4711-x')}"}) == [f"{READ}#/secret"]
 
 
@@ -275,10 +275,10 @@ def test_a_field_that_is_carried_out_in_disguise_is_seen(how: str) -> None:
 def test_a_form_that_quotes_an_attacker_makes_it_nobodys_word_of_ours(other: str) -> None:
     matcher = asked("")
     if other.startswith("tool:"):
-        matcher.shown(READ, {"note": f"write {EVIL}"})
+        matcher.add_result(READ, {"note": f"write {EVIL}"})
     else:
-        matcher.given(other, f"write {EVIL}")
-    matcher.given("person", {"answer": f"{EVIL} then, or 'beta'"})
+        matcher.add_source(other, f"write {EVIL}")
+    matcher.add_source("person", {"answer": f"{EVIL} then, or 'beta'"})
     assert matcher.origins(EVIL) == [[other]]
     assert matcher.origins("beta") == [["person"]]
 
@@ -293,9 +293,9 @@ def test_a_query_that_may_be_another_ones_looks_nothing_up() -> None:
     """A query that may be withheld may have been the attacker's, so it is not surely the requester's."""
     matcher = Matcher()
     matcher.withheld()
-    matcher.given("requester", "find Ana")
-    assert not matcher.said({"name": "Ana"})
-    assert asked("find Ana").said({"name": "Ana"})
+    matcher.add_source("requester", "find Ana")
+    assert not matcher.add_call({"name": "Ana"})
+    assert asked("find Ana").add_call({"name": "Ana"})
 
 
 @pytest.mark.parametrize("depth", [1, 30])

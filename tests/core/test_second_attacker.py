@@ -23,7 +23,7 @@ AMOUNT, DATE, NAME, EMAIL, LINK, ACCOUNT, NAMED, TEXT, VALUE = (
 
 def origins(request: str, value: Any, kind: ArgumentKind, name: str = "") -> list[list[str]]:
     matcher = Matcher()
-    matcher.given(OURS, request)
+    matcher.add_source(OURS, request)
     return matcher.origins(value, kind, name=name)
 
 
@@ -140,7 +140,7 @@ def test_a_list_with_a_foreign_value_tells_it() -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_what_earlier_calls_used_makes_no_call_more(attack: str, now: dict[str, Any], nested: bool) -> None:
     matcher, performed = Matcher(), Performed()
-    matcher.given(OURS, "Pay 20 to Mira Olsen and 30 to Lars Berg, or 40.")
+    matcher.add_source(OURS, "Pay 20 to Mira Olsen and 30 to Lars Berg, or 40.")
     for to, amount in (("Mira Olsen", 20), ("Lars Berg", 30)):
         made = {"to": [to], "sum": amount}
         performed.add("bank.pay", {"order": made} if nested else made)
@@ -163,8 +163,10 @@ def test_what_earlier_calls_used_makes_no_call_more(attack: str, now: dict[str, 
 )
 def test_a_record_is_found_by_whole_words_of_its_name(query: str, name: str, found: bool) -> None:
     matcher = Matcher()
-    matcher.given(OURS, "It is artful to add to the grocery list gro and so on.")
-    own = matcher.said({"q": query})
+    matcher.add_source(OURS, "It is artful to add to the grocery list gro and so on.")
+    own = matcher.add_call({"q": query})
     shown: Any = {"items": [{"id": "f-77", "name": name}]}
-    matcher.shown("file.find", shown, records="/items", own=own, kept=["/items/id", "/items/name"], asked={"q": query})
+    matcher.add_result(
+        "file.find", shown, records="/items", own=own, kept=["/items/id", "/items/name"], asked={"q": query}
+    )
     assert ("lookup:file.find#/items/id" in matcher.origins("f-77")[0]) == found

@@ -10,7 +10,7 @@ import pytest
 from core.origins.disguises import disguises, plain
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import Matcher
-from core.origins.said import Parts, Said
+from core.origins.model_words import ModelWords, Parts
 from core.origins.words import Words, at_clock, moment, number, numeral
 
 pytestmark = pytest.mark.req("P-14")
@@ -226,7 +226,7 @@ def test_the_work_on_parts_is_counted() -> None:
 
 
 def test_what_was_said_is_kept_with_what_it_may_mean() -> None:
-    assert Said.of(["A-b", "c%41"]) == Said(Words.of("A-b c%41"), "abc41\nabca")
+    assert ModelWords.of(["A-b", "c%41"]) == ModelWords(Words.of("A-b c%41"), "abc41\nabca")
 
 
 COUNTED: list[tuple[Any, list[str], int]] = [
@@ -244,9 +244,9 @@ COUNTED: list[tuple[Any, list[str], int]] = [
 def test_each_value_has_the_work_that_it_needs() -> None:
     """The work is bounded by what is counted, so what is counted does not change unseen."""
     matcher = Matcher()
-    matcher.given("requester", "write to Ana Lee on 2024-05-15 at 10:00, pay 5")
-    matcher.said({"name": "ana lee"})
-    matcher.shown("mail.get", {"id": "m-1", "text": "see ana lee about US13 3000 0000 1212 1212 12", "size": 5})
+    matcher.add_source("requester", "write to Ana Lee on 2024-05-15 at 10:00, pay 5")
+    matcher.add_call({"name": "ana lee"})
+    matcher.add_result("mail.get", {"id": "m-1", "text": "see ana lee about US13 3000 0000 1212 1212 12", "size": 5})
     assert [(value, matcher.origins(value)[0], matcher.steps) for value, *_ in COUNTED] == COUNTED
     matcher.origins("ask ana lee, or zoe@a.example", ArgumentKind.TEXT)
     assert matcher.steps == 339

@@ -46,13 +46,13 @@ class Asking:
 
 
 def test_a_conversation_is_told_once_a_turn_and_taken_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, asking, shown = list[object](), Asking(), Matcher.shown
+    taken, asking, shown = list[object](), Asking(), Matcher.add_result
 
     def counting(self: Matcher, *args: Any, **more: Any) -> None:
         taken.append(args)
         shown(self, *args, **more)
 
-    monkeypatch.setattr(Matcher, "shown", counting)
+    monkeypatch.setattr(Matcher, "add_result", counting)
     for turn in range(2, TURNS):
         for _ in range(5):
             assert asking.at(turn) == [["field:x.y#/name", "tool:x.y"], ["model"], ["requester"]]

@@ -35,7 +35,7 @@ from runtime.engine.model.events import (
     ApprovalSaid,
     ApprovalVoted,
 )
-from runtime.requests.conversing import said_of
+from runtime.requests.conversing import comments_of
 from runtime.requests.directory import NO_GROUPS, as_people, voter_of
 from runtime.requests.voting import count
 from runtime.store.approvals import StoredApproval
@@ -100,7 +100,7 @@ class Race(Governed):
             Transition(view, self.workflow.graph),
             voter_of(who, PEOPLE.entry(who), NO_GROUPS, asked, PEOPLE),
         )
-        actor, said = Actor("person", who), said_of(view.run, asked.id, PEOPLE)
+        actor, said = Actor("person", who), comments_of(view.run, asked.id, PEOPLE)
         if does in ("approve", "reject"):
             judged = consider(asked, voter, Choice(does), "why", at=NOW, channel=VoteChannel.CLI)
             if not isinstance(judged, Counted):

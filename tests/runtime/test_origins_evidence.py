@@ -149,7 +149,7 @@ async def test_other_origins_than_those_that_are_found_fail(
 
     class Claiming(Listener):
         def listen(self, conversation: Any) -> None:
-            self.matcher.given("requester", [one.value for one in conversation if one is not None])
+            self.matcher.add_source("requester", [one.value for one in conversation if one is not None])
 
     if lie == "origins":
         monkeypatch.setattr(agent_chat, "Listener", Claiming)

@@ -54,7 +54,7 @@ class Stored(Forger):
         self.older = files_in(self.log)
         await self.signs(300)
 
-    async def compared(self) -> monitoring.Found:
+    async def compared(self) -> monitoring.Findings:
         blobs = FileBlobStore(self.folder / "store")
         return await monitoring.monitor(self.runtime.database, "acme", blobs, Ring(KEY), (), Actor("person", "aud"))
 

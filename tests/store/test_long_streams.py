@@ -8,9 +8,9 @@ import pytest
 
 from evidence.events import EventType
 from runtime.requests import auditing
-from runtime.requests.auditing import Wanted
+from runtime.requests.auditing import EventFilter
 from runtime.store import audit, streams
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from tests.support.runtime_stage import ACTOR
 
 
@@ -22,16 +22,16 @@ async def test_a_look_holds_no_more_rows_than_a_page(runtime: Any, monkeypatch: 
 
     async def counting(lines: int, *given: Any) -> Any:
         held.append(lines)
-        return await aside(lines, *given)
+        return await offload(lines, *given)
 
-    monkeypatch.setattr("runtime.store.streams.aside", counting)
+    monkeypatch.setattr("runtime.store.streams.offload", counting)
     async with runtime.faces.transaction("acme") as connection:
         for number in range(9):
             await audit.record(connection, "acme", EventType.EVIDENCE_READ, ACTOR, {"what": f"card {number}"})
         whole = await streams.read(connection, "acme")
         held.clear()
         seen = await auditing.look(
-            connection, "acme", Wanted(type="evidence.read"), ACTOR, 3, before=whole.events[-1]["seq"]
+            connection, "acme", EventFilter(type="evidence.read"), ACTOR, 3, before=whole.events[-1]["seq"]
         )
     assert [event["data"]["what"] for event in seen.events] == [f"card {number}" for number in (7, 6, 5)]
     assert seen.head == whole.head

@@ -21,7 +21,7 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.erasing import purge
 from runtime.keep.log_signing import LogSigner
 from runtime.requests import policies, publishing
-from runtime.requests.monitoring import Found, Kept, monitor
+from runtime.requests.monitoring import Findings, Kept, monitor
 from tests.support.runtime_stage import ACTOR
 from tests.support.trouble import Forger
 
@@ -96,7 +96,7 @@ class Office(Forger):
             self.kept.append(Kept(f"kept {len(self.kept)}", data))
         return refused
 
-    async def compare(self, ring: Ring | None = None) -> Found:
+    async def compare(self, ring: Ring | None = None) -> Findings:
         given = (self.blobs, ring or Ring(self.key), self.kept, ACTOR)
         return await monitor(self.runtime.database, "acme", *given)
 

@@ -11,7 +11,7 @@ from core.errors import NotFoundError
 from evidence.chain import Actor, EventType
 from runtime.engine.book.recorded import Diverged
 from runtime.requests import auditing, past, publishing
-from runtime.requests.auditing import Wanted
+from runtime.requests.auditing import EventFilter
 from runtime.requests.policies import publish_policy
 from runtime.store import audit, streams, tenants
 from tests.support.rows import read
@@ -55,7 +55,7 @@ async def test_a_stream_that_was_changed_is_refused_with_its_line(runtime: Any, 
     async with runtime.database.transaction() as connection:
         # A filter that leaves nothing hides nothing.
         with pytest.raises(Diverged, match=rf"chain is broken: .*{place}\b"):
-            await auditing.look(connection, "acme", Wanted(type="pause.set", person="nobody"), ANN, 1)
+            await auditing.look(connection, "acme", EventFilter(type="pause.set", person="nobody"), ANN, 1)
 
 
 async def test_a_directory_is_replaced_with_its_line_and_its_text_is_kept(runtime: Any) -> None:

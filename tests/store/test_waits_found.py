@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from runtime.store import inbox
-from runtime.store.inbox import Found
+from runtime.store.inbox import FoundWait
 from tests.support.rows import ago, put, put_run, read, uid
 
 # The rows are of no book.
@@ -33,9 +33,9 @@ async def found(runtime: Any, tenant: str = "acme", kept: inbox.Notice | None = 
         return await inbox.find(connection, tenant, key, KINDS, kept)
 
 
-def of(wait: int, run: int, *, waiting: bool = True, parked: bool = True, going: bool = True, **more: Any) -> Found:
+def of(wait: int, run: int, *, waiting: bool = True, parked: bool = True, going: bool = True, **more: Any) -> FoundWait:
     columns = {"step_key": "s", "kind": "signal", "token": "", **more}
-    return Found(uid(wait), uid(run), **columns, waiting=waiting, parked=parked, going=going)
+    return FoundWait(uid(wait), uid(run), **columns, waiting=waiting, parked=parked, going=going)
 
 
 def kept(run: int | None, hours: float) -> inbox.Notice:
@@ -134,10 +134,10 @@ async def test_a_notification_is_one_of_its_tenant_source_and_id(runtime: Any) -
         for one in every:
             assert await inbox.record(connection, *one, {"of": list(one)}, "k")
             assert not await inbox.record(connection, *one, {"of": "another"})
-        await inbox.meant_for(connection, *every[0], {"run": None})
+        await inbox.reserve_for(connection, *every[0], {"run": None})
         await inbox.processed(connection, *every[0], {"done": 1})
         await inbox.processed(connection, *every[0], {"done": 2})
-        await inbox.meant_for(connection, *every[0], {"run": "later"})
+        await inbox.reserve_for(connection, *every[0], {"run": "later"})
         await inbox.empty(connection, *every[3])
         told = [await inbox.read(connection, *one) for one in every]
         assert await inbox.read(connection, "beta", "t", "1") is None

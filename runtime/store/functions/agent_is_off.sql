@@ -1,4 +1,4 @@
--- True if an account has no token of an agent any more that is good. Ids of the directory differ by more than their case.
+-- True if an agent's account has no valid token any more. Ids of the directory differ by more than their case.
 --
 -- Executed by counterseal_engine, counterseal_faces and counterseal_appender, when a run is read that the account has
 -- asked for, and by append, before anything of it goes out. It runs with the rights of counterseal_finder, which never

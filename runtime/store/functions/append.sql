@@ -1,15 +1,15 @@
 -- Does all of a commit to a run, or nothing of it. Returns the run's version and how many steps of its super-step still
 -- execute; NULL if a guard does not hold: then the run, or the tenant's policy, is not as the caller expects it.
 --
--- Executed by counterseal_engine, the login of the workers, which alone tells what policy decides, what is intended and
--- what a connector answers. It runs with its caller's rights. counterseal_appender may execute it too: that role never
--- logs in, and owns append_to_run, which checks before what a face may append. No face may execute it.
+-- Executed by counterseal_engine, the login of the workers: only it records decisions of policy, intents and answers of
+-- connectors. It runs with its caller's rights. counterseal_appender may execute it too: that role never logs in, and
+-- owns append_to_run, which checks before what a face may append. No face may execute it.
 --
 -- Lock order: of each run the rows of its queue by step, then its row, then the counters of its family, then shared
 -- effects by key, then the rest; of several runs, by id. Nobody waits for a row of the queue while holding the lock of
--- its run, or of a run behind it. _rest holds the rows of the commit's parts by name; names that begin with its_ are
--- columns of the run's row after the append. Each part is a statement of its own, which is planned once per connection;
--- a part that the commit does not have costs a comparison.
+-- its run, or of a run later in that order. _rest holds the rows of the commit's parts by name; names that begin with
+-- its_ are columns of the run's row after the append. Each part is a statement of its own, which is planned once per
+-- connection; a part that the commit does not have costs a comparison.
 CREATE OR REPLACE FUNCTION append(
   _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
@@ -23,7 +23,7 @@ RETURNS int[] LANGUAGE plpgsql AS $function$
 DECLARE its_tenant text; its_workspace text; its_cap text; its_version int; its_executing int; its_count int;
   met int; notified bool; one record;
 BEGIN
-  -- An append that lets something out shares this lock until its transaction ends. A change of the policy in force, the
+  -- An append that lets an action out shares this lock until its transaction ends. A change of the policy in force, the
   -- people or the pauses takes it exclusively, in the trigger that moves stop_number (move_stop_number.sql). So the
   -- change returns only when every append begun before it has ended, and an append that waited for it reads the new
   -- number in its next statement. In PL/pgSQL an assignment is cheaper than a query.
@@ -55,8 +55,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
-  -- The counters of the run's family are locked after its row, and only then compared: what is read before a lock may
-  -- be old. They are moved after the guard, so that an append which is refused moves nothing.
+  -- The counters of the run's family are locked after its row, and only then compared, because a value that was read
+  -- before the lock may be old. They are moved after the guard, so that an append which is refused moves nothing.
   IF _rest ? 'family' THEN
     PERFORM FROM runs r WHERE r.run_id = _run_id FOR NO KEY UPDATE;
     PERFORM FROM families f WHERE f.root_run_id = (SELECT r.root_run_id FROM runs r WHERE r.run_id = _run_id)
@@ -66,8 +66,8 @@ BEGIN
       RETURN NULL;
     END IF;
   END IF;
-  -- Nobody is asked again what people have refused to whoever asks, nor more at once than the bound of whoever asks.
-  -- The caller reads the refusals and the count then, and decides again.
+  -- People are not asked again what they have refused to this asker, nor is the asker's bound of open questions
+  -- exceeded. The caller then reads the refusals and the count, and decides again.
   IF _rest ? 'asks' THEN
     IF EXISTS (SELECT FROM runs r CROSS JOIN jsonb_to_recordset(_rest -> 'asks')
           AS a(key text, asker text, most int, known jsonb)
@@ -79,10 +79,10 @@ BEGIN
     END IF;
   END IF;
   -- The guard: the row requires the gate that the commit expects, so commuting commits may come in between; a strict
-  -- commit also requires the version. It refuses a time further ahead of the database's clock than 10 seconds: it is
-  -- made up, or from a clock that is wrong. A line may keep the latest time of its book, which the clock had when that
-  -- was told: it may have gone back since. A run has begun (started_at) when it leaves `queued`, unless it is canceled
-  -- then. A reopened run is not over any more: what it holds is kept until it ends again.
+  -- commit also requires the version. It refuses a time more than 10 seconds ahead of the database's clock: it is made
+  -- up, or from a wrong clock. A line may repeat the latest time of its book, even if the database's clock has gone
+  -- back since. A run begins (started_at) when it leaves `queued`, unless it is canceled then. A reopened run is not
+  -- over any more: its values are kept until it ends again.
   UPDATE runs SET version = version + 1, gate = gate + _moved, status = _status, superstep = _superstep,
     executing = executing + _executing, width = _width, writes = writes + _writes, audit_count = audit_count + _count,
     audit_head = coalesce(encode(sha256(decode(audit_head, 'hex') || sha256(_lines)), 'hex'), audit_head),
@@ -187,7 +187,7 @@ BEGIN
     END IF;
     -- The keys of effects with a wider scope than a step hold neither run nor step, so the table makes them unique
     --. An append that moves an effect holds its key. One that begins an effect finds the key free, or takes it
-    -- from an attempt that certainly failed. If somebody else has taken it meanwhile, the insert fails and with it the
+    -- from an attempt that certainly failed. If another run has taken it meanwhile, the insert fails and with it the
     -- append: nothing is performed. An outcome never meets that, because nobody takes a key from an attempt that may
     -- have had its effect. A crash leaves the row and the event that moves it, or neither. An update finds each row by
     -- its whole key, because the planner takes the list for a hundred rows, and cannot know how many rows the table
@@ -308,9 +308,9 @@ BEGIN
       SELECT _run_id, r.key, r.step_id, its_tenant, its_workspace, its_cap, r.starts_run, 'claimable', r.epoch
       FROM jsonb_to_recordset(_rest -> 'queued') AS r(key text, step_id uuid, epoch int, starts_run bool);
     END IF;
-    -- The last step leaves, and nobody has seen all of the others leave. The append tells its caller so, which commits
-    -- the barrier and deletes this row with it. If the caller dies first, the row's lease runs out, and the sweeper
-    -- does it.
+    -- The last step leaves the super-step, and no other step has seen all others leave. The append reports that to its
+    -- caller, which commits the barrier and deletes this row with it. If the caller dies first, the row's lease runs
+    -- out, and the sweeper does it.
     IF _rest ? 'barrier' AND its_executing = 0 THEN
       INSERT INTO queue (run_id, step_key, step_id, tenant_id, workspace_id, cap, starts_run, status, owner,
         lease_id, epoch, expires_at)

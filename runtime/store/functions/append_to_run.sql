@@ -1,15 +1,14 @@
--- Appends to a run what people and the outside say. Returns false if the run is not as expected any more.
+-- Appends to a run the events of people and of outside systems. Returns false if the run has changed since it was read.
 --
--- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, so that a
--- request is the same, whoever hands it on. Events of actions are not among those that it admits: only the engine tells
--- what policy decides, what is intended and what a connector answers. The exceptions are a doubt that people count as
--- failed, which performs nothing, and a late report of an agent, which moves nothing.
+-- Executed by counterseal_faces, the login of the HTTP service and of Slack, and by counterseal_engine, which passes
+-- requests on in the same way. It accepts no events of actions: only the engine records decisions of policy, intents
+-- and answers of connectors. The exceptions are a doubt that people count as failed, which performs nothing, and a late
+-- report of an agent, which moves nothing.
 --
 -- It runs with the rights of counterseal_appender, which never logs in. That role has the rights on tables that the
 -- function needs, and row-level security binds it to the tenant that the function sets first. So a face needs one round
 -- trip, without a transaction around it, and has no rights of its own on the tables of runs.
--- _answers is the step whose question or wait the append answers: it commutes with what is told of other steps
--- meanwhile.
+-- _answers is the step whose question or wait the append answers: the append commutes with events of other steps.
 CREATE OR REPLACE FUNCTION append_to_run(
   _run_id uuid, _version int, _status text, _superstep int, _executing int, _width int, _writes int, _count int,
   _error jsonb, _canceling jsonb, _finished bool, _acts_for text, _stop int, _reference text, _result jsonb,
@@ -23,7 +22,7 @@ DECLARE bound text; seen int; book_at timestamptz; done boolean;
 BEGIN
   -- An assignment is cheaper than a query.
   bound := set_config('counterseal.tenant', _tenant, true);
-  -- A time that is ahead of the clock was read before that went back, or is the book's own: the caller reads it again.
+  -- A time ahead of the clock was read before the clock went back, or comes from the book: the caller reads it again.
   IF _latest > clock_timestamp() + interval '10 seconds' THEN
     SELECT last_at INTO book_at FROM runs WHERE run_id = _run_id;
     IF (_latest <= book_at) IS NOT TRUE THEN
@@ -58,8 +57,8 @@ BEGIN
       'sealed', 'family'] <> '{}' THEN
     RAISE EXCEPTION 'no face may append this' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  -- The run's row is locked first, so that we wait for what others tell of the step meanwhile, and then see it: a vote,
-  -- a reminder, the end of its wait, a late answer.
+  -- The run's row is locked first, so that this waits for other appends about the step and then sees them: a vote, a
+  -- reminder, the end of its wait, a late answer.
   IF _answers IS NOT NULL THEN
     SELECT version INTO seen FROM runs WHERE run_id = _run_id FOR NO KEY UPDATE;
     IF seen > _expected THEN
@@ -75,7 +74,7 @@ BEGIN
     _run_id, _version, _status, _superstep, _executing, _width, _writes, _count, _error, _canceling, _finished,
     _acts_for, _stop, _reference, _result, _extended, _gate, _writes_max, _moved, _latest, _lines, _vals,
     _wakes_steps, _wakes_messages, _unqueued, _rest, _held, _leases, _epochs) IS NOT NULL;
-  -- The version that a run is of now, for lists: its book tells it, and this row is of the same append.
+  -- The run's present version of its workflow, for lists: its book holds it too, and this row is of the same append.
   IF done AND position('"type":"run.migrated"'::bytea IN _lines) > 0 THEN
     UPDATE runs SET migrated_to = (
       SELECT (l.line::jsonb #>> '{data,workflow,version}')::int

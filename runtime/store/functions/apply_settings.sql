@@ -1,4 +1,4 @@
--- Keeps a new version of what a tenant has outside, with the line that says so, and puts it in force.
+-- Stores a new version of a tenant's settings with the line that says so, and puts it in force.
 --
 -- Executed by counterseal_engine alone: the operator of the installation applies settings on the command line, and no
 -- face does. Versions have no gaps, and none is ever changed. A crash before the commit leaves the former one in force.

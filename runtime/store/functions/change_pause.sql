@@ -1,5 +1,5 @@
--- Keeps a pause or ends one, with the line that says so; false, and no line, if it is so already. Key, person and reason
--- are the line's. A new pause also removes those of runs that are over.
+-- Stores a pause or ends one, with the line that says so; false, and no line, if nothing changes. Key, person and
+-- reason are the line's. A new pause also removes those of runs that are over.
 --
 -- Executed by counterseal_faces, because people pause, and by counterseal_engine, which may hand their requests on. Nobody can change `paused` in any other way, and only
 -- follow_change takes a key out of `resumed`.
@@ -12,7 +12,7 @@ DECLARE
   sets boolean := told ->> 'type' = 'pause.set';
 BEGIN
   PERFORM set_config('counterseal.tenant', _tenant, true);
-  -- The row stays locked from here on, so what is found is still so when it is changed.
+  -- The row stays locked from here on, so nothing changes between this read and the update.
   PERFORM FROM tenants WHERE tenant_id = _tenant AND coalesce(paused ? its_key, false) <> sets FOR UPDATE;
   IF NOT FOUND THEN
     RETURN false;

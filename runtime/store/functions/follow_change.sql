@@ -1,7 +1,7 @@
--- Notes how far a keeper has followed a change of a tenant's policies or pauses. Nothing, if there is a newer change.
+-- Stores how far a keeper has followed a change of a tenant's policies or pauses. A no-op if there is a newer change.
 --
--- Executed by counterseal_engine, whose keeper follows. It writes the list of work that a change has left, and nothing
--- that is in force: that needs a line.
+-- Executed by counterseal_engine, whose keeper follows. It writes only the list of work that a change has left: a
+-- change of what is in force needs a line.
 CREATE OR REPLACE FUNCTION follow_change(_number int, _after uuid, _over boolean, _tenant text)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$

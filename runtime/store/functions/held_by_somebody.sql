@@ -1,5 +1,5 @@
--- Says if a row of the queue holds what its status asks for: a row in line has no owner, one that was sent has one, and
--- a leased one has the lease, too.
+-- True if a row of the queue has the columns that its status demands: a row in line has no owner, a sent row has an
+-- owner, and a leased row has an owner and a lease.
 --
 -- Nobody calls it: the constraint ck_queue_held_by_somebody does, whichever login writes the row.
 CREATE OR REPLACE FUNCTION held_by_somebody(status text, owner text, lease_id uuid, expires_at timestamptz)

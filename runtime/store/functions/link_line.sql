@@ -19,7 +19,8 @@ BEGIN
   IF NOT FOUND THEN
     RAISE EXCEPTION 'there is no such tenant' USING ERRCODE = 'insufficient_privilege';
   END IF;
-  -- Such a line holds for every intent of a greater number. So an intent that ignored it can be told by its own line.
+  -- A line about pauses, policies or the directory holds for every intent with a greater number. So an intent that
+  -- ignored it is recognized by its own line.
   IF told ->> 'type' ~ '^(pause\.|policy\.(activated|retired)$|directory\.published$)'
       AND (told #>> '{data,stop}') IS DISTINCT FROM its.stop_number::text THEN
     RAISE EXCEPTION 'the line names another stop number' USING ERRCODE = 'insufficient_privilege';

@@ -1,5 +1,5 @@
 -- Writes a leaf for each open run whose head has moved since its last leaf; returns how many. A keeper calls it once a
--- minute: that is the time for which nothing outside of the database knows what an open run tells.
+-- minute: for that time, changes of an open run's book are known inside the database only.
 --
 -- Executed by counterseal_engine. It runs with the rights of the tables' owner, and takes count and head from the run's
 -- row, so nobody can have it log another head. Runs that were still for longer than _within are left out, by the index
@@ -8,12 +8,12 @@ CREATE OR REPLACE FUNCTION log_moved_heads(_within interval) RETURNS int LANGUAG
 SET search_path = pg_catalog, public, pg_temp AS $function$
 DECLARE met int := 0;
 BEGIN
-  -- Of several keepers one writes; a crash before the commit leaves all of it to the next minute.
+  -- Only one of several keepers writes; a crash before the commit leaves all of it to the next minute.
   IF pg_try_advisory_xact_lock(hashtextextended('counterseal.log', 0)) THEN
     INSERT INTO log_leaves (tenant_id, kind, run_id, count, head)
     SELECT r.tenant_id, 'moved', r.run_id, r.audit_count, decode(r.audit_head, 'hex') FROM runs r
     WHERE r.last_at > coalesce(now() - _within, '-infinity') AND r.finished_at IS NULL
-      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- what somebody has broken stops nobody else's
+      AND r.audit_head ~ '^[0-9a-f]{64}$'  -- a broken run does not stop the others
       AND r.audit_count > (SELECT coalesce(max(l.count), 0) FROM log_leaves l WHERE l.run_id = r.run_id);
     GET DIAGNOSTICS met = ROW_COUNT;
   END IF;

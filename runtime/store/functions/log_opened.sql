@@ -14,7 +14,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_opened FROM PUBLIC;
 
 CREATE CONSTRAINT TRIGGER log_opened AFTER INSERT ON runs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW

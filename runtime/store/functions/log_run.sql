@@ -17,7 +17,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_run FROM PUBLIC;
 
 CREATE TRIGGER log_run AFTER UPDATE ON runs FOR EACH ROW WHEN (

@@ -10,7 +10,7 @@ BEGIN
   RETURN NEW;
 END $function$;
 
--- Else whoever may make a table could put this trigger on it, and write leaves of its own.
+-- Otherwise a login that may create tables could put this trigger on one of them, and write leaves of its own.
 REVOKE ALL ON FUNCTION log_told FROM PUBLIC;
 
 CREATE TRIGGER log_told AFTER INSERT ON audit_events FOR EACH ROW EXECUTE FUNCTION log_told();

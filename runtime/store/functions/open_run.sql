@@ -28,7 +28,7 @@ BEGIN
     SELECT FROM string_to_table(convert_from(_lines, 'UTF8'), E'\n') AS l(line)
     CROSS JOIN LATERAL (SELECT l.line::jsonb OFFSET 0) AS t(line)
     WHERE (t.line ->> 'type' IN ('run.opened', 'checkpoint.committed')
-        -- What a fork takes over is that of an ended run of the same version, which its reference names.
+        -- A fork takes over the steps of an ended run of the same version; the fork's reference names that run.
         OR (t.line ->> 'type' = 'run.forked' AND _trigger_ref = 'fork:' || (t.line -> 'data' ->> 'origin')
           AND EXISTS (SELECT FROM runs o WHERE o.run_id = (t.line -> 'data' ->> 'origin')::uuid
             AND o.tenant_id = _tenant_id AND o.workflow_digest = _workflow_digest AND o.finished_at IS NOT NULL

@@ -1,5 +1,5 @@
 -- Gives the leaves of a tenant's log that have no place yet their places, in the order in which they were written;
--- returns how many. A leaf without a place stays one until it gets it, so none is missed, however late it commits.
+-- returns how many. A leaf stays without a place until this gives it one, so none is missed, however late it commits.
 --
 -- Executed by counterseal_engine, whose keeper gives the order. It runs with the rights of the tables' owner, because no
 -- login may change a leaf; it changes only leaves without a place.

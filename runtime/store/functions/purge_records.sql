@@ -1,8 +1,8 @@
 -- Deletes the values of a run whose retention is over, or that has inherited values of a run that is purged. The lines
 -- stay, and commit to values that nobody can recover.
 --
--- Executed by counterseal_engine, whose keeper purges. Nobody else can delete a value, and this can before its time
--- neither: it runs with the rights of the tables' owner, and asks for the time itself.
+-- Executed by counterseal_engine, whose keeper purges. Nobody else can delete a value, and this function deletes none
+-- before its time: it runs with the rights of the tables' owner, and checks the time itself.
 CREATE OR REPLACE FUNCTION purge_records(id uuid) RETURNS void LANGUAGE sql SECURITY DEFINER
 SET search_path = pg_catalog, public, pg_temp AS $function$
   DELETE FROM ledger t USING runs r WHERE t.run_id = r.run_id AND r.run_id = id

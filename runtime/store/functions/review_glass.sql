@@ -1,4 +1,5 @@
--- Notes the review of a use of broken glass, with its line. False if nothing of this question waits for one.
+-- Stores the review of a use of emergency access (broken glass), with its line. False if no use of this question waits
+-- for one.
 --
 -- Executed by counterseal_faces. Neither is written without the other, and whoever has broken the glass reviews nothing.
 CREATE OR REPLACE FUNCTION review_glass(_line bytea, _tenant text, _approval uuid)

@@ -1,5 +1,5 @@
--- Looks up the person of a console's session, or of a link that logs in once, by its hash, and why it is good no more
--- (null if it is good).
+-- Looks up the person of a console's session, or of a link that logs in once, by its hash, and why it is not valid any
+-- more (null if it is valid).
 --
 -- Executed by counterseal_faces, before it knows the tenant of a request: the hash cannot be guessed. It runs with the
 -- rights of counterseal_finder, as token_owner does. A session by a token ends with that token.

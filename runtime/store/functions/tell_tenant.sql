@@ -1,4 +1,4 @@
--- Appends one line to a tenant's audit stream that goes with no change of the tenant's state.
+-- Appends a line to a tenant's audit stream that comes without a change of the tenant's state.
 --
 -- Executed by counterseal_engine and counterseal_faces. Facts that change what is in force have functions of their own,
 -- which refuse to write the one without the other: publish_policy, publish_operation, change_policies, change_pause,

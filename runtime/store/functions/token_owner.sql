@@ -1,4 +1,4 @@
--- Looks up the owner of a bearer token by the token's hash, and why it is good no more (null if it is good).
+-- Looks up the owner of a bearer token by the token's hash, and why it is not valid any more (null if it is valid).
 --
 -- Executed by counterseal_faces, before it knows the tenant of a request: the hash cannot be guessed. It runs with the
 -- rights of counterseal_finder, which never logs in and may only read tokens, people and approvals. If the engine owned

@@ -2,15 +2,14 @@
 SELECT run_id, call FROM actions WHERE tenant_id = $1 AND account = $2 AND key = $3;
 
 -- name: take_turn
--- Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long.
+-- A holder of the lock that has vanished loses it when its transaction has been idle for too long.
 SELECT set_config('lock_timeout', (1000 * extract(epoch FROM
     current_setting('idle_in_transaction_session_timeout')::interval + current_setting('lock_timeout')::interval)
     )::int::text, true),
   pg_advisory_xact_lock(hashtextextended('counterseal.agent:' || $1::text || ':' || $2::text, 0));
 
 -- name: newest
--- The newest run that was to do this call for this account; `lately`: it has ended within this time, and it is still
--- known how.
+-- The newest run of this call for this account. `lately`: it ended within this time, and its end is still known.
 SELECT r.run_id, r.finished_at IS NULL AS going,
   r.finished_at > now() - $4::interval AND r.purged_at IS NULL AS lately, a.policies, r.error ->> 'code' AS code
 FROM actions a JOIN runs r ON r.tenant_id = $1 AND r.run_id = a.run_id
@@ -27,8 +26,8 @@ SELECT $1, $2, $3, $4, $5, $6, $7, false
 WHERE (SELECT count(*) FROM actions WHERE run_id = $5) < $8 RETURNING key;
 
 -- name: used
--- What an account has asked for in the last minute, and how many of its actions are not over: one that is not judged
--- yet, or that is on its way, may become a question as well. Besides, what policies may count, and the agent's pause.
+-- The actions that an account asked for in the last minute, and its actions that are not over: one that is not judged
+-- yet, or is on its way, may still become a question. Also the counts that policies may read, and the agent's pause.
 SELECT
   (SELECT count(*) FROM actions WHERE tenant_id = $1 AND account = $2 AND began
     AND asked_at > clock_timestamp() - interval '1 minute') AS lately,
@@ -54,10 +53,10 @@ WHERE a.tenant_id = $1 AND a.account = $2 AND ($3::text IS NULL OR a.session = $
 ORDER BY a.run_id DESC LIMIT $5;
 
 -- name: shapes
--- The workflows of the same kind for the same declaration.
+-- The workflows of this kind that call the same operations.
 SELECT count(*) FROM workflows WHERE tenant_id = $1 AND published_by = $2 AND operations = $3 AND version = 1;
 
 -- name: over
--- Those of these runs that have ended, or whose agent has something to do: fetch its permit, or report.
+-- The runs among these that have ended, or whose agent has something to do: fetch its permit, or report.
 SELECT run_id FROM runs r WHERE tenant_id = $1 AND run_id = ANY ($2::uuid[]) AND (finished_at IS NOT NULL
   OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.status = 'waiting' AND w.kind = 'permit'));

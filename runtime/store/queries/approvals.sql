@@ -1,6 +1,7 @@
 -- name: read_one
--- An approval with its votes, and the append that asked the question; if retention has emptied the run, what it kept of
--- that. `preceded` is the last question of the same step before it that is over and has a card: that leads to this one.
+-- An approval with its votes and the append that asked the question; of an emptied run, what retention kept of that
+-- append. `preceded` is the last earlier question of the same step that is over and has a card: that card links to this
+-- one.
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest,
   (SELECT b.approval_id FROM approvals b WHERE b.run_id = a.run_id AND b.step_key = a.step_key

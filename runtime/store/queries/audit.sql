@@ -5,7 +5,7 @@ SELECT audit_count, audit_head, stop_number, now() AS now FROM tenants WHERE ten
 SELECT tell_tenant($1, $2);
 
 -- name: told
--- True if one of the newest 500 lines of the tenant $1 begins with the text $2; the hour of now is behind it.
+-- True if one of the newest 500 lines of the tenant $1 begins with the text $2, followed by the current hour.
 SELECT EXISTS (SELECT FROM tenants t CROSS JOIN LATERAL (
     SELECT e.line FROM audit_events e WHERE e.stream_id = t.stream_id ORDER BY e.seq DESC LIMIT 500) newest
   WHERE t.tenant_id = $1 AND position(

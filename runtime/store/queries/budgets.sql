@@ -1,5 +1,5 @@
 -- name: stock
--- What stands of the tenant $1, each counted up to its limit: open runs among the newest $2, kept signals, questions.
+-- Counts of the tenant $1, each up to its limit: open runs among the newest $2, kept signals, open questions.
 SELECT
   (SELECT count(*) FROM (SELECT r.finished_at FROM runs r WHERE r.tenant_id = $1
     ORDER BY r.created_at DESC, r.run_id DESC LIMIT $2) r WHERE r.finished_at IS NULL) AS open_runs,

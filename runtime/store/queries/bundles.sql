@@ -7,7 +7,7 @@ SELECT source FROM workflows WHERE tenant_id = $1 AND name = $2 AND version = $3
 SELECT name, version, source FROM policies WHERE tenant_id = $1 AND digest = ANY ($2::text[]) ORDER BY name, version;
 
 -- name: standing
--- The lines of a tenant on which intents rest. The index ix_audit_events_standing has no others.
+-- The lines of a tenant that decide what may go out: the index ix_audit_events_standing has only these.
 SELECT seq, line FROM audit_events
 WHERE tenant_id = $1 AND type IN ('pause.set', 'pause.lifted', 'policy.published', 'policy.activated', 'policy.retired',
   'directory.published') ORDER BY seq;

@@ -7,8 +7,8 @@ WITH
 -- first one that has a step to take.
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room,
-    -- A claim waits for another claim of its tenant, which takes a moment, and for nothing longer: somebody who has
-    -- vanished may hold the tenant's row. Then the turn is the next tenant's. Set before the row is locked.
+    -- The limit of the wait for the tenant's row, set before the row is locked. A claim waits for another claim of its
+    -- tenant, which takes a moment, but not for a holder that has vanished: then it is the next tenant's turn.
     set_config('lock_timeout', '100ms', true) AS waits
   FROM (
     SELECT w.tenant_id, w.workspace_id, t.xmin AS seen, t.max_concurrency,
@@ -44,7 +44,7 @@ lane AS (
     LIMIT 1) f
   WHERE h.held < l.max_concurrency
   LIMIT 1),
--- Nothing is taken of a tenant whose row has changed since it was read.
+-- No step is taken if the tenant's row has changed since it was read.
 tenant AS MATERIALIZED (
   SELECT lane.* FROM lane JOIN tenants t ON t.tenant_id = lane.tenant_id AND t.xmin = lane.seen
   FOR NO KEY UPDATE OF t),
@@ -140,8 +140,8 @@ LEFT JOIN LATERAL (
 -- capped, the child waits for its turn like every other run.
 WITH lane AS (
   SELECT q.tenant_id, q.workspace_id, t.xmin AS seen, 'infinity'::float8 AS starts, t.max_concurrency - h.held AS room,
-    -- A claim waits for another claim of its tenant, which takes a moment, and for nothing longer: somebody who has
-    -- vanished may hold the tenant's row. Then the turn is the next tenant's. Set before the row is locked.
+    -- The limit of the wait for the tenant's row, set before the row is locked. A claim waits for another claim of its
+    -- tenant, which takes a moment, but not for a holder that has vanished: then it is the next tenant's turn.
     set_config('lock_timeout', '100ms', true) AS waits
   FROM queue q JOIN tenants t USING (tenant_id)
   CROSS JOIN LATERAL (
@@ -165,7 +165,7 @@ WITH lane AS (
     AND (t.max_runs_per_min IS NULL AND k.starts = 'infinity' OR NOT q.starts_run)
     AND h.held < t.max_concurrency
   LIMIT 1),
--- Nothing is taken of a tenant whose row has changed since it was read.
+-- No step is taken if the tenant's row has changed since it was read.
 tenant AS MATERIALIZED (
   SELECT lane.* FROM lane JOIN tenants t ON t.tenant_id = lane.tenant_id AND t.xmin = lane.seen
   FOR NO KEY UPDATE OF t),
@@ -267,8 +267,8 @@ WITH
 -- first one that has a step to take.
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room,
-    -- A claim waits for another claim of its tenant, which takes a moment, and for nothing longer: somebody who has
-    -- vanished may hold the tenant's row. Then the turn is the next tenant's. Set before the row is locked.
+    -- The limit of the wait for the tenant's row, set before the row is locked. A claim waits for another claim of its
+    -- tenant, which takes a moment, but not for a holder that has vanished: then it is the next tenant's turn.
     set_config('lock_timeout', '100ms', true) AS waits
   FROM (
     SELECT w.tenant_id, w.workspace_id, t.xmin AS seen, t.max_concurrency,
@@ -304,7 +304,7 @@ lane AS (
     LIMIT 1) f
   WHERE h.held < l.max_concurrency
   LIMIT 1),
--- Nothing is taken of a tenant whose row has changed since it was read.
+-- No step is taken if the tenant's row has changed since it was read.
 tenant AS MATERIALIZED (
   SELECT lane.* FROM lane JOIN tenants t ON t.tenant_id = lane.tenant_id AND t.xmin = lane.seen
   FOR NO KEY UPDATE OF t),
@@ -380,8 +380,8 @@ WITH
 -- first one that has a step to take.
 lane AS (
   SELECT l.tenant_id, l.workspace_id, l.seen, l.starts, l.max_concurrency - h.held AS room,
-    -- A claim waits for another claim of its tenant, which takes a moment, and for nothing longer: somebody who has
-    -- vanished may hold the tenant's row. Then the turn is the next tenant's. Set before the row is locked.
+    -- The limit of the wait for the tenant's row, set before the row is locked. A claim waits for another claim of its
+    -- tenant, which takes a moment, but not for a holder that has vanished: then it is the next tenant's turn.
     set_config('lock_timeout', '100ms', true) AS waits
   FROM (
     SELECT w.tenant_id, w.workspace_id, t.xmin AS seen, t.max_concurrency,

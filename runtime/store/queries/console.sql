@@ -1,5 +1,5 @@
 -- name: open
--- The open questions of the tenant $1, what runs out first before all others.
+-- The open questions of the tenant $1, ordered by deadline.
 SELECT r.run_key, j.first_seq AS asked_at, j.lines AS asked, j.vals AS shown,
   m.questions -> a.approval_id::text AS kept, t.paused, t.directory_digest, to_jsonb(a) AS approval, now() AS now,
   r.workspace_id, r.workflow, r.workflow_version, r.reference,

@@ -20,7 +20,7 @@ WHERE tenant_id = $1 AND retired_at IS NULL AND waits_for IS NULL AND ($2::text 
 ORDER BY name, version DESC;
 
 -- name: alive
--- Versions that runs may still start with, or go on with.
+-- The versions with which runs may still start, or go on.
 SELECT name, version, digest, source, operations FROM workflows w
 WHERE tenant_id = $1 AND waits_for IS NULL AND (retired_at IS NULL OR EXISTS (SELECT FROM runs r
   WHERE r.tenant_id = $1 AND r.workflow = w.name AND coalesce(r.migrated_to, r.workflow_version) = w.version AND r.finished_at IS NULL))
@@ -51,7 +51,7 @@ SELECT p.name, p.version, p.digest, p.digest = ANY (t.policy_digests) AS active
 FROM tenants t JOIN policies p ON p.tenant_id = t.tenant_id WHERE t.tenant_id = $1 ORDER BY p.name, p.version;
 
 -- name: directories
--- The directory's rows say who is in it now; the tenant's audit says which ones there have been. The last one is in
+-- The rows of people hold the present directory only; the tenant's audit lists all that were published. The last is in
 -- use.
 SELECT line FROM audit_events e JOIN tenants t ON t.stream_id = e.stream_id
 WHERE t.tenant_id = $1 AND e.type = 'directory.published' ORDER BY e.seq DESC;

@@ -1,5 +1,5 @@
 -- name: by_key
--- Says only where to look. The book of its run, or what retention left of it, tells what became of the attempt.
+-- Names only the run. The run's book, or what retention left of it, tells the outcome of the attempt.
 SELECT run_id, receipt_id, status, holder, wait_id FROM effects WHERE tenant_id = $1 AND key = $2;
 
 -- name: sharing

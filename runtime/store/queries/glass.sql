@@ -1,5 +1,5 @@
 -- name: unreviewed
--- The use of broken glass that nobody has reviewed yet; an index allows one of a tenant.
+-- The use of broken glass that nobody has reviewed yet; an index allows at most one for each tenant.
 SELECT v.approval_id, a.run_id, v.person_id, coalesce(p.name, v.person_id) AS name, v.voted_at
 FROM votes v JOIN approvals a USING (approval_id)
   LEFT JOIN people p ON p.tenant_id = v.tenant_id AND p.person_id = v.person_id

@@ -11,19 +11,19 @@ UPDATE inbox SET processed_at = now(), result = $4
 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL;
 
 -- name: add
--- An event that waited has come to its end. Each workflow that heeds it adds to what is told of it.
+-- The outcome of an event that waited. Each workflow that the event was for adds its own.
 UPDATE inbox SET result = jsonb_set(coalesce(result, '{}'), ARRAY[$4], coalesce(result -> $4, '[]') || $5::jsonb)
 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3;
 
 -- name: empty
 UPDATE inbox SET payload = '{}' WHERE tenant_id = $1 AND source = $2 AND notification_id = $3;
 
--- name: meant_for
+-- name: reserve_for
 UPDATE inbox SET result = $4 WHERE tenant_id = $1 AND source = $2 AND notification_id = $3 AND processed_at IS NULL;
 
 -- name: find
--- A signal is meant for the run $4, or else for one that began before $5; for any run if both are null. The oldest open
--- wait comes first. If none is open, the newest one that is over tells why.
+-- A signal is for the run $4, or else for a run that began before $5; for any run if both are null. The oldest open
+-- wait comes first. If none is open, the newest ended wait is the answer.
 SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.token, m.waiting, m.waiting AND w.parked AS parked,
   r.finished_at IS NULL AS going
 FROM waits w JOIN runs r ON r.run_id = w.run_id
@@ -48,8 +48,8 @@ SELECT t.tenant_id FROM tenants t WHERE EXISTS (
   SELECT FROM waits w WHERE w.tenant_id = t.tenant_id AND w.correlation_key = $1 AND w.kind = 'external') LIMIT 1;
 
 -- name: unstarted
--- The workflows that recent events could not start: the newest reason for each, from the tenant's last lines. What is
--- past is left out: a later event has started it, a newer version is published, or it is retired.
+-- The workflows that recent events could not start, with the newest reason for each, from the tenant's last lines. A
+-- workflow is left out if a later event has started it, a newer version is published, or it is retired.
 SELECT DISTINCT ON (u.workflow) u.workflow, u.version, u.reason, i.received_at FROM tenants t
 JOIN audit_events e ON e.stream_id = t.stream_id AND e.seq >= t.audit_count - 1000 AND e.type = 'workflow.unstarted'
 CROSS JOIN LATERAL (SELECT convert_from(e.line, 'UTF8')::jsonb AS line) l

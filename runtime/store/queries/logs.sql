@@ -11,8 +11,8 @@ SELECT place, tenant_id, kind, run_id, number, count, head, at FROM log_leaves
 WHERE tenant_id = $1 AND place >= $2 ORDER BY place LIMIT $3;
 
 -- name: counted
--- The lines that leaves before this place have counted: of these runs, and of the tenant's own stream. Both are looked up
--- by an index, however long the log is.
+-- The numbers of lines that leaves before this place cover: of these runs, and of the tenant's own stream. Both are
+-- looked up by an index, however long the log is.
 SELECT l.run_id, max(l.count) AS count FROM log_leaves l
 WHERE l.tenant_id = $1 AND l.run_id = ANY ($3::uuid[]) AND l.place < $2 GROUP BY l.run_id
 UNION ALL (SELECT NULL, l.count FROM log_leaves l
@@ -29,7 +29,7 @@ SELECT count(*) AS waiting, min(at) AS since, now() AS now FROM log_leaves WHERE
 SELECT runs FROM log_counters WHERE tenant_id = $1;
 
 -- name: keep
--- Another size is another row; the same size again has other cosignatures.
+-- Each size has its row; the same size again brings other cosignatures.
 INSERT INTO log_checkpoints (tenant_id, size, note) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id, size) DO UPDATE SET note = excluded.note, at = now();
 
@@ -74,7 +74,7 @@ SELECT lines, vals FROM journal WHERE run_id = $1 ORDER BY n;
 SELECT workflow, trigger_ref, run_id FROM runs WHERE tenant_id = $1 AND trigger_type = 'servicenow';
 
 -- name: received
--- The events of records that have arrived. Of those whose runs are erased the record is not known any more.
+-- The received events of ServiceNow records. If the runs of an event are erased, its record is not known any more.
 SELECT DISTINCT payload ->> 'table' AS named, payload ->> 'event' AS kind, payload ->> 'sys_id' AS sys_id,
   payload ->> 'sys_mod_count' AS changed FROM inbox
 WHERE tenant_id = $1 AND source LIKE 'servicenow:%' AND payload ->> 'sys_id' IS NOT NULL;

@@ -43,7 +43,7 @@ WITH ordered AS (
 SELECT pg_notify('counterseal_messages', '') WHERE EXISTS (SELECT FROM ordered);
 
 -- name: previewed
--- The questions whose runs have short books come first, so that a bounded look says something of as many as it can.
+-- The questions whose runs have short books come first, so that a bounded look covers as many questions as it can.
 SELECT q.approval_id FROM (
   SELECT a.approval_id, sum(r.audit_count) OVER (ORDER BY r.audit_count, a.approval_id) AS lines
   FROM (SELECT approval_id, run_id FROM approvals WHERE tenant_id = $1 AND status = 'requested'

@@ -4,7 +4,7 @@ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY;
 SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_material = off;
 
 -- name: tenants
--- ``starts_left`` is what is left of this minute's starts: it reads the token bucket of claims, and takes nothing.
+-- ``starts_left`` is the rest of this minute's starts: it reads the token bucket of claims without taking from it.
 SELECT t.tenant_id AS tenant, t.weight, t.max_concurrency AS slots,
   (SELECT count(*) FROM queue q WHERE q.tenant_id = t.tenant_id AND q.status <> 'claimable') AS slots_used,
   t.max_runs_per_min, floor(
@@ -59,7 +59,7 @@ SELECT tenant_id, kind, status, count(*) AS count, extract(epoch FROM now() - mi
 GROUP BY tenant_id, kind, status ORDER BY tenant_id, kind, status;
 
 -- name: questions
--- Open questions of the tenant $1, at most $2 of the newest: those about what became of an action, and the others.
+-- Open questions of the tenant $1, at most $2 of the newest: those about the outcome of an action, and the others.
 SELECT q.kind, count(*) AS count, extract(epoch FROM now() - min(q.created_at))::float8 AS oldest FROM (
   SELECT a.created_at, CASE WHEN EXISTS (
     SELECT FROM regexp_split_to_table(convert_from(j.lines, 'UTF8'), E'\n') line

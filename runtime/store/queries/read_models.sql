@@ -124,7 +124,7 @@ SELECT a.approval_id FROM approvals a WHERE a.tenant_id = $1 AND a.approval_id B
 ORDER BY a.approval_id DESC LIMIT $4;
 
 -- name: waiting
--- What each of the runs $2 waits for, what is due first before all others; a run may have thousands of waits.
+-- The open waits of each of the runs $2, ordered by their due time; a run may have thousands of waits.
 SELECT w.run_id, w.step_key, w.kind, w.due_at, w.correlation_key, w.context, w.created_at FROM runs r
 CROSS JOIN LATERAL (SELECT * FROM waits w WHERE w.run_id = r.run_id AND w.tenant_id = $1 AND w.status = 'waiting'
   ORDER BY w.due_at NULLS LAST, w.created_at, w.wait_id LIMIT $3) w

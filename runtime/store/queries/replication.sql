@@ -21,7 +21,7 @@ INSERT INTO unavailable (tenant_id, place, kind, name, reason) VALUES ($1, $2, $
 ON CONFLICT (tenant_id, place) DO UPDATE SET reason = excluded.reason;
 
 -- name: list
--- What has been published since is available. Without a name, a row is about whatever is of its kind.
+-- A definition that was published after the entry is available. A row without a name is about everything of its kind.
 SELECT u.kind, u.name, u.place, u.reason FROM unavailable u
 WHERE u.tenant_id = $1 AND ($2::text IS NULL OR u.kind = $2) AND ($3::text IS NULL OR u.name = $3)
   AND NOT EXISTS (

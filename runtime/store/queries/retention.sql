@@ -1,8 +1,8 @@
 -- name: hold
 -- Locks a run that may be purged: its retention is over, or that of the run above whose values it has inherited. Its
--- evidence has to be stored, no message that it has ordered is on its way, and no run waits for its result. A message
--- that could not be delivered for 30 days holds up nothing any more. sweeps.sql looks for the same runs. OFFSET 0 keeps
--- PostgreSQL from reading the rest for all runs at once: it is checked for one run after the other.
+-- evidence has to be stored, none of its messages may be on its way, and no run may wait for its result. A message that
+-- could not be delivered for 30 days holds up nothing any more. sweeps.sql looks for the same runs. OFFSET 0 makes
+-- PostgreSQL check the later conditions for one run after the other, not for all runs at once.
 SELECT r.tenant_id FROM runs r
 WHERE r.run_id = $1 AND (r.purge_at <= now()
     AND EXISTS (SELECT FROM bundles b WHERE b.run_id = r.run_id AND b.lines = r.audit_count OFFSET 0)
@@ -65,7 +65,7 @@ WHERE t.tenant_id = $2 AND t.workflow = $3 AND t.trigger_ref = $4
     WHERE r.run_id <> $1 AND r.purged_at IS NULL);
 
 -- name: keys
--- The keys and the session under which an agent has asked for the run are its own words.
+-- The keys and the session of an agent's request are the agent's own words, so they are payload.
 DELETE FROM actions WHERE run_id = $1;
 
 -- name: records
@@ -73,7 +73,7 @@ DELETE FROM actions WHERE run_id = $1;
 SELECT purge_records($1);
 
 -- name: run
--- Of an error or a cancel only the facts stay that the audit has as well: the words may hold values.
+-- Of an error or a cancel only those facts stay that the audit has as well: its sentences may hold values.
 UPDATE runs SET result = NULL,
   error = (
     SELECT jsonb_object_agg(key, value) FROM jsonb_each(error)

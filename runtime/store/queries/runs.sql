@@ -13,9 +13,9 @@ FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.trigger_type = $3 A
 ORDER BY r.created_at DESC LIMIT 1;
 
 -- name: ending
--- Whoever ends a wait, adds a step, or wrote what a run has read can have shaped its result (``shaped``); what it has
--- read is known when it is over. ``traced``: the run above, which waits for this one, has asked where its result comes
--- from.
+-- ``shaped``: people may have shaped the result, because they ended a wait, added a step, or wrote something that the
+-- run has read; the reads are known when the run is over. ``traced``: the run above, which waits for this one, needs
+-- the origins of its result.
 SELECT tenant_id, run_id, status, result, error, parent_run_id, trigger_ref, extensions > 0 OR finished_at IS NOT NULL
   OR EXISTS (SELECT FROM waits w WHERE w.run_id = r.run_id AND w.result ->> 'by' IS NOT NULL)
   AS shaped,
@@ -27,7 +27,7 @@ FROM runs r WHERE r.run_id = $1;
 SELECT run_id, workflow FROM runs WHERE parent_run_id = $1 AND finished_at IS NULL ORDER BY run_id;
 
 -- name: below
--- These runs, and those that a run waits for, but for some; and if they go on.
+-- The runs $3, and the children of the run $2 except $4; `going` is true for open ones.
 SELECT run_id, finished_at IS NULL AS going FROM runs
 WHERE tenant_id = $1 AND (run_id = ANY ($3::uuid[]) OR parent_run_id = $2 AND NOT run_id = ANY ($4::uuid[])) LIMIT $5;
 
@@ -44,7 +44,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
 -- name: begun
 UPDATE runs SET root_run_id = run_id, gate = gate + 1 WHERE run_id = $1;
 
--- name: beside
+-- name: of_part
 -- Runs whose ids begin like that of a part of one of them: its first six bytes are those of its run.
 SELECT run_id FROM runs WHERE tenant_id = $1 AND run_id >= $2 AND run_id <= $3 ORDER BY run_id LIMIT 1000;
 

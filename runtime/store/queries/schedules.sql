@@ -1,5 +1,5 @@
 -- name: standing
--- The version with which runs of a workflow start now, the one that its schedule was read from last, and the time.
+-- The version with which runs of a workflow start now, the version whose schedule is kept, and the time.
 SELECT w.version, w.schedule, greatest(w.published_at, w.startable_at) AS since, o.retired_at AS ended
 FROM (SELECT 1) one
 LEFT JOIN LATERAL (SELECT * FROM workflows WHERE tenant_id = $1 AND name = $2 AND retired_at IS NULL AND waits_for IS NULL
@@ -23,7 +23,7 @@ UPDATE schedules SET version = $3, schedule = $4, upto = $5, next_at = $6 WHERE 
 SELECT trigger_ref FROM triggered WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref = ANY ($3);
 
 -- name: listed
--- Each workflow whose newest startable version has a schedule, what comes next, and what became of its last moment.
+-- Each workflow whose newest startable version has a schedule, its next moment, and the outcome of its last moment.
 SELECT w.name AS workflow, w.version, w.schedule ->> 'cron' AS cron, w.schedule ->> 'timezone' AS timezone,
   CASE WHEN s.schedule = w.schedule THEN s.next_at END AS next_at, greatest(w.published_at, w.startable_at) AS since,
   substr(l.trigger_ref, 10) AS last_at, l.outcome AS last_outcome, l.run_id AS last_run, l.reason AS last_reason, m.missed
@@ -37,6 +37,6 @@ CROSS JOIN LATERAL (SELECT count(*)::int AS missed FROM triggered t WHERE t.tena
 WHERE w.schedule IS NOT NULL ORDER BY w.name;
 
 -- name: moments
--- The moments of a workflow's schedule, the newest first, and what became of each.
+-- The moments of a workflow's schedule with the outcome of each, the newest first.
 SELECT substr(trigger_ref, 10) AS moment, outcome, run_id, reason FROM triggered
 WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref LIKE 'schedule:%' ORDER BY trigger_ref DESC LIMIT $3;

@@ -1,5 +1,5 @@
 -- name: scan
--- The next $5 runs of the tenant $1, newest first, behind ($2, $3) and begun since $4; `fits` says which may be wanted:
+-- The next $5 runs of the tenant $1, newest first, after ($2, $3) and begun since $4. `fits` is true for a run
 -- with the reference $6, of the workflow $7, requested by the person $8 or by one of the texts $9 that name the person,
 -- on which the person $10 voted, from $11 on and before $12, with a question that ended as $13, and whose lines hold
 -- each of the texts $14, if they are given. The lines are read only of runs that fit otherwise.

@@ -16,7 +16,7 @@ DELETE FROM sessions WHERE tenant_id = $1 AND expires_at < now() - interval '1 d
 DELETE FROM sessions WHERE tenant_id = $1 AND session_hash = $2;
 
 -- name: step_up
--- A login anew for one question. Of two at once the first counts: both were made just now.
+-- A step-up (a new login for one question). Of two at once the first counts: both were made just now.
 INSERT INTO sessions (session_hash, tenant_id, subject, roles, kind, method, expires_at)
 VALUES ($1, $2, $3, '{}', 'step_up', $4, now() + $5::interval) ON CONFLICT (session_hash) DO NOTHING;
 
@@ -25,7 +25,7 @@ SELECT created_at, method, subject FROM sessions
 WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND method <> 'begun' AND expires_at > now();
 
 -- name: begun
--- The moment at which a login anew was begun, in Unix seconds, if it was begun in this session and is not too old. Used up.
+-- Takes the time, in Unix seconds, at which a step-up was begun, if it was begun in this session and is not too old.
 DELETE FROM sessions
 WHERE tenant_id = $1 AND session_hash = $2 AND kind = 'step_up' AND method = 'begun' AND expires_at > now()
 RETURNING extract(epoch FROM created_at)::float8 AS since;

@@ -1,6 +1,6 @@
 -- name: due
--- Everything that is due: at most 100 of each kind (20 purges: a run may have thousands of rows), of which tenants have
--- equal shares. No worker's lease ends later than $1 from now. $2: all kept signals are compared with all waits.
+-- Everything that is due: at most 100 of each kind (20 purges: a run may have thousands of rows), shared equally among
+-- tenants. No worker's lease ends later than $1 from now. $2: all kept signals are compared with all waits.
 WITH
 silent AS (
   SELECT c.command_id FROM commands c WHERE c.status = 'leased' AND c.lease_expires_at < now()
@@ -28,9 +28,9 @@ freed AS (
   RETURNING 'counterseal_steps' AS channel),
 found AS (SELECT channel FROM returned UNION ALL SELECT channel FROM freed),
 woken AS (SELECT pg_notify(channel, '') FROM (SELECT DISTINCT channel FROM found) channels),
--- Every tenant's first one before anybody's second one. One look into an index finds if a tenant has any, and no
--- backlog is read further than the tenant's share. If there are more tenants than the bound, they are drawn at random:
--- by waiting time, the longest backlog would always win.
+-- Every tenant's first row comes before any tenant's second row. One look into an index finds if a tenant has any, and
+-- no backlog is read further than the tenant's share. If there are more tenants than the bound, they are drawn at
+-- random: in the order of waiting time, the longest backlog would always win.
 due_waits_of AS MATERIALIZED (
   SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (
     SELECT FROM waits r WHERE r.tenant_id = t.tenant_id AND r.status = 'waiting' AND r.due_at <= now()
@@ -79,7 +79,7 @@ long_open AS (
   SELECT r.run_id FROM runs r WHERE r.open_until IS NOT NULL AND r.open_until <= now() AND r.finished_at IS NULL
     AND r.status <> 'queued'
   LIMIT 100),
--- Windows of triggers whose time is over, every tenant's first one before anybody's second one.
+-- Windows of triggers whose time is over, every tenant's first one before any tenant's second one.
 windows_of AS MATERIALIZED (
   SELECT t.tenant_id FROM tenants t CROSS JOIN LATERAL (
     SELECT FROM triggered r WHERE r.tenant_id = t.tenant_id AND r.outcome = 'waiting' AND r.due_at <= now()
@@ -90,7 +90,7 @@ windows AS (
     WHERE r.tenant_id = t.tenant_id AND r.outcome = 'waiting' AND r.due_at <= now()
     ORDER BY r.due_at LIMIT (SELECT least(100, 1 + 1000 / count(*)) FROM windows_of)) r
   ORDER BY r.number, random() LIMIT 100),
--- Schedules whose moment has come, or whose workflow has another version, every tenant's first before anybody's second.
+-- Schedules whose moment has come, or whose workflow has another version; shared among tenants in the same way.
 schedules_due AS (
   SELECT tenant_id, workflow, next_at FROM schedules WHERE next_at IS NOT NULL AND next_at <= now()
   UNION
@@ -103,7 +103,7 @@ schedules_due AS (
 moments AS (
   SELECT tenant_id, workflow FROM schedules_due
   ORDER BY row_number() OVER (PARTITION BY tenant_id ORDER BY next_at), random() LIMIT 100),
--- Shared effects that are over, while a step still waits for their end: it was not told. Looked for now and then.
+-- Shared effects that are over, while a step still waits for their end because nobody woke it. Looked for now and then.
 untold AS (
   SELECT DISTINCT e.tenant_id, e.key FROM waits w
   JOIN effects e ON $2 AND e.tenant_id = w.tenant_id AND e.key = w.context ->> 'shared'
@@ -121,9 +121,9 @@ ended AS (
     AND r.finished_at IS NULL
   JOIN approvals a ON a.run_id = r.run_id AND a.status = 'requested'
   ORDER BY random() LIMIT 100),
--- Kept signals: those whose wait exists by now, because they came before it or at the same moment, and those that have
--- been kept for too long. There may be many, and most never find a wait: a sweep looks at the newest only, and now and
--- then at all of them.
+-- Kept signals whose wait exists by now, because they came before it or at the same moment; and signals that were kept
+-- for too long. There may be many, and most never find a wait: a sweep looks at the newest only, and now and then at
+-- all of them.
 keys AS (
   (SELECT i.tenant_id, i.correlation_key FROM inbox i WHERE i.processed_at IS NULL AND i.correlation_key IS NOT NULL
    ORDER BY i.received_at DESC LIMIT 1000)
@@ -140,7 +140,7 @@ awaited AS (
     WHERE i.tenant_id = k.tenant_id AND i.correlation_key = k.correlation_key
       AND i.processed_at IS NULL AND i.correlation_key IS NOT NULL
       AND (i.source = 'run') = (w.kind = 'child')
-      -- A signal is meant for this run, or else for one that began before it came; for any run if neither is known.
+      -- A signal is for this run, or else for a run that began before the signal came; for any run if neither is known.
       AND coalesce(w.run_id = (i.result->>'run')::uuid,
         r.created_at <= CASE WHEN i.result IS NOT NULL THEN i.received_at END, true)
     ORDER BY i.received_at LIMIT 1) i),
@@ -179,8 +179,8 @@ FOR NO KEY UPDATE;
 DELETE FROM queue WHERE run_id = $1 AND step_key = $2;
 
 -- name: waits_begin
--- What began later than now began before the clock went back: it begins now, and takes as long as it was to take. What
--- began earlier is late by less than it was to take.
+-- A wait that begins later than now was opened before the clock went back: it begins now, and lasts as long as it was
+-- to last. A wait that begins earlier than now ends late by less than its whole length.
 UPDATE waits SET due_at = due_at - (created_at - now()), created_at = now()
 WHERE status = 'waiting' AND created_at > now() + interval '1 s';
 

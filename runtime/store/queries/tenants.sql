@@ -18,8 +18,8 @@ FROM (SELECT 1) one LEFT JOIN tenants t ON t.tenant_id = $1;
 SELECT directory_digest FROM tenants WHERE tenant_id = $1;
 
 -- name: lock
--- Whoever holds the lock, and has vanished, is gone when its transaction has said nothing for too long: this waits for
--- that, and then a little for others that wait as well. It holds for the locks that follow in the transaction too.
+-- A holder of the lock that has vanished loses it when its transaction has been idle for too long. This waits for that,
+-- and then a little longer for others in the line. The limit holds for the later locks of the transaction too.
 SELECT
   set_config('lock_timeout', (1000 * extract(epoch FROM
     current_setting('idle_in_transaction_session_timeout')::interval + current_setting('lock_timeout')::interval)
@@ -31,7 +31,7 @@ SELECT tenant_id, max_concurrency, max_runs_per_min, max_writes_per_run, weight,
 FROM tenants ORDER BY tenant_id;
 
 -- name: set_concurrency
--- A claim holds the tenant's row, so after this update our count is the one that the next claim makes as well.
+-- A claim holds the tenant's row, so after this update the next claim makes the same count as we do.
 UPDATE tenants SET max_concurrency = $2 WHERE tenant_id = $1;
 
 -- name: held

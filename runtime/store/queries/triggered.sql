@@ -1,14 +1,14 @@
 -- name: lock
--- Whoever decides what an event does to a workflow's runs for a reference holds this until the transaction ends. A
--- transaction takes those locks in the order of the workflows' names, and holds one for each of them at most.
+-- Held until the transaction ends by whoever decides the outcome of an event for a workflow's runs of a reference. A
+-- transaction takes these locks in the order of the workflows' names, and at most one for each workflow.
 SELECT pg_advisory_xact_lock(hashtextextended(jsonb_build_array('counterseal.triggered', $1::text, $2::text, $3::text)::text, 0));
 
 -- name: find
 SELECT outcome, run_id, reason, due_at FROM triggered WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref = $3;
 
 -- name: open
--- The runs that the workflow's trigger has started for the reference, and that go on: by their present reference, or by
--- the one that they began with. One that is being canceled goes on no more.
+-- The open runs that the workflow's trigger has started for the reference: by their present reference, or by the one
+-- with which they began. A run that is being canceled does not count as open.
 SELECT r.run_id FROM runs r WHERE r.tenant_id = $1 AND r.workflow = $2 AND r.reference = $3 AND r.finished_at IS NULL
   AND r.trigger_type IN ('servicenow', 'schedule', 'webhook') AND r.canceling IS NULL
 UNION
@@ -22,7 +22,7 @@ INSERT INTO triggered (tenant_id, workflow, trigger_ref, reference, workspace_id
   reason) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
 
 -- name: merge
--- The event that waits makes room for the newest one of its window.
+-- The waiting event is replaced by the newest event of its window.
 UPDATE triggered SET outcome = 'merged' WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting'
 RETURNING window_ref, due_at, created_at;
 
@@ -34,7 +34,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, 'waiting', coalesce($8, $3), coalesce($9, no
 RETURNING due_at;
 
 -- name: due
--- Its reader holds the lock of the reference, so nobody else ends it meanwhile.
+-- The caller holds the lock of the reference, so nobody else ends the window meanwhile.
 SELECT workflow, trigger_ref, workspace_id, source, notification_id, window_ref FROM triggered
 WHERE tenant_id = $1 AND workflow = $2 AND reference = $3 AND outcome = 'waiting' AND due_at <= now();
 
@@ -47,6 +47,6 @@ WHERE t.tenant_id = $1 AND t.workflow = $2 AND t.window_ref = $3 AND i.notificat
 UPDATE triggered SET outcome = $4, run_id = $5, reason = $6 WHERE tenant_id = $1 AND workflow = $2 AND trigger_ref = $3;
 
 -- name: windows_begin
--- What began later than now began before the clock went back: it begins now, and takes as long as it was to take.
+-- A window that begins later than now began before the clock went back: it begins now, and lasts as long as before.
 UPDATE triggered SET due_at = due_at - (created_at - now()), created_at = now()
 WHERE outcome = 'waiting' AND created_at > now() + interval '1 s';

@@ -1,5 +1,5 @@
 -- name: read
--- A run with the appends from its kept state on, and the first append, which tells the trigger; all of them if $2.
+-- A run with the appends from its kept state on, and the first append, which holds the trigger; all appends if $2.
 SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id, r.workflow,
     r.workflow_version, r.workflow_digest, r.trigger_type, r.status, r.version, r.gate, r.executing,
     r.extensions, r.audit_count, r.audit_head, r.state_n, r.deadline_at, r.parent_run_id, r.depth,

@@ -1,4 +1,4 @@
-"""The model's own words: a value that it said first stays its own, also if it was said in parts or in disguise."""
+"""Keeps the model's own words: a value that it said first stays its own, even if it said it in parts or in disguise."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from core.origins.disguises import disguises, plain
 from core.origins.words import Words
 
-# Values shorter than SHORT, and parts shorter than _PART_MIN, would match by chance.
+# Values shorter than SHORT and parts shorter than _PART_MIN are not compared: they would match by chance.
 SHORT = 5
 _PART_MIN = 2
 
 
 @dataclass(frozen=True)
-class Said:
+class ModelWords:
     """The words of one call or text. ``forms`` holds them without punctuation, and their decoded forms."""
 
     words: Words
     forms: str
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Said:
+    def of(cls, texts: Sequence[str]) -> ModelWords:
         """Join the texts: a value may be said in adjacent parts."""
         text = " ".join(texts)
         others = [plain(other) for other in disguises(text)]
@@ -30,7 +30,7 @@ class Said:
 
 @dataclass
 class Parts:
-    """All texts that the model has said, without punctuation, each with the place where the model first said it."""
+    """All texts that the model has said, without punctuation, each with the place where it was first said."""
 
     _first: dict[str, int] = field(default_factory=dict)
     _lengths: set[int] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Parts:
                 self._lengths.add(len(part))
 
     def complete(self, wanted: str, step: Callable[[int], None]) -> int | None:
-        """The first place by which texts that were said add up to the whole value; None if they never do.
+        """The first place at which the said texts together make up the whole value; None if they never do.
 
         ``step`` counts the work.
         """
