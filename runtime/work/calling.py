@@ -302,7 +302,7 @@ class Calling:
                 await audit.record(connection, view.tenant_id, EventType.ACTION_LATE, self._actor, facts)
                 return
             transition = Transition(late.without_rows(whole), NO_GRAPH)
-            if late.is_told(transition, event):
+            if late.is_recorded(transition, event):
                 return
             late.tell(transition, event, self._actor)
             if not await apply(connection, transition.commit()):

@@ -18,8 +18,8 @@ from approvals.ports import SlackGroups
 from connectors.of_tenants import TenantConnectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.book.agent_chat import KEPT_MAX, Chat, Listeners, chat_of
-from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.agent_chat import KEPT_MAX, Chat, ConversationCache, chat_of
+from runtime.engine.book.agent_result import remembered_agents
 from runtime.engine.book.instructions import Known, known_of, leased
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.rows import Claim, StepRow
@@ -144,7 +144,7 @@ class Chats:
     """A cache of the conversations that this worker read last. It stays valid, because a book only grows."""
 
     def __init__(self) -> None:
-        self._listeners = Listeners()
+        self._listeners = ConversationCache()
         self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[RecordedEvent, ...]]] = OrderedDict()
 
     async def read(self, connection: Connection, run_id: UUID, run_key: bytes, agent: str) -> Chat:
@@ -155,5 +155,5 @@ class Chats:
         self._read[run_id, agent] = (last, recorded)
         while len(self._read) > KEPT_MAX:
             self._read.popitem(last=False)
-        others = await journal.of_others(connection, run_id, wanted(recorded, agent))
+        others = await journal.of_others(connection, run_id, remembered_agents(recorded, agent))
         return chat_of(recorded, agent, others, self._listeners)
