@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from runtime.engine.book.fold.of_agents import ended
+from runtime.engine.book.fold import of_agents
 from runtime.engine.model.agent_state import Agent, Called, CallResult, Stage
 from runtime.engine.model.graph import NO_GRAPH
 from runtime.engine.model.run import Run
@@ -21,7 +21,7 @@ def ended(order: tuple[int, ...]) -> Run:
     run = unopened(UUID(int=1), b"k" * 32, NO_GRAPH)
     run.state.agents["a"] = Agent(stage=Stage.CALLS, turn=1, calls=CALLS).copy()
     for number in order:
-        ended(run, f"a/1/{number}", ENDS[number], {"code": str(ENDS[number])})
+        of_agents.ended(run, f"a/1/{number}", ENDS[number], {"code": str(ENDS[number])})
     return run
 
 
