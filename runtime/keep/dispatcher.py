@@ -255,7 +255,7 @@ LATE = Later("This process stood still for longer than its lease.", counted=Fals
 
 
 async def saying(result: Result) -> Result:
-    """Make the answer of a handler that has nothing to send: this result, without a delivery."""
+    """Return this result without sending anything: the answer of a handler that has nothing to send."""
     return result
 
 

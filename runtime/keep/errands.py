@@ -243,8 +243,7 @@ class Completing(Struct, frozen=True):
         try:
             await signaling.signal(signal)
         except InputError as fault:
-            # The work outside has ended: parts of its output that cannot be stored become markers, and the step goes
-            # on.
+            # The work outside has ended. Parts of its output that cannot be stored become markers; the step goes on.
             if completion.output is not None and (kept := storable(completion.output)) != completion.output:
                 await signaling.signal(replace(signal, output=kept))
                 return True

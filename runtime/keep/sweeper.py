@@ -65,8 +65,7 @@ SPARED_SECONDS = 5.0
 # The time that a repair waits for a lock as long as other repairs have not had their turn. A commit takes less.
 FREE_SECONDS = 0.05
 
-# The database's clock counts as gone back if it is behind this process's clock, since the last sweep, by more than
-# this.
+# The database's clock counts as gone back if since the last sweep it is behind ours by more than this.
 BACK = timedelta(seconds=2)
 
 # The overlap of looks for moved heads of books, because a line may have an earlier time than that of its append.

@@ -28,8 +28,7 @@ log = structlog.get_logger(__name__)
 BATCH_MAX = 10
 VISIBILITY_MAX_SECONDS = 12 * 3600
 _MESSAGE_BYTES_MAX = 1024
-# The seconds for which a dead letter is hidden from other keepers while one handles it: less than the lease it may
-# take.
+# The seconds for which a keeper hides a dead letter from others: less than the lease that it may take.
 _DEAD_LETTER_SECONDS = 20
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 

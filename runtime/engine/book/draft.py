@@ -88,8 +88,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
     rows.refusals = refusals.rejections(before, run) if rows.votes else []
     rows.extended = run.extensions - before.extensions
-    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next
-    # step.
+    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease over.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
     new = [step for key, step in now.items() if key not in was]
@@ -316,8 +315,7 @@ class Draft:
                 moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
             )
             moves[approval] = recorded
-            # An action that is being carried out gets no card of its own: most are over at once, and the outcome has a
-            # card.
+            # An action that is being carried out gets no card: most are over at once, and the outcome has a card.
             if str(approval) not in drawn and not (end.state is CardState.EXECUTING and recorded.consumed):
                 self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
         self.rows.approvals = [*moves.values()]

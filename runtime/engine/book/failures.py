@@ -40,7 +40,7 @@ def of_first(run_id: UUID, known: Failures) -> Failures:
 
 
 def moved(family: Family, run_id: UUID, before: Failures, after: Failures, again: int) -> Failures:
-    """The family's failures of all calls that have failed since ``before``. ``again`` counts beginnings so far."""
+    """The family's failures of the calls that have failed since ``before``; new ones get the number ``again``."""
     return {
         key: _joined(family.failed.get(key, []), [
             _kept(run_id, one, again) for one in found if one not in before.get(key, [])

@@ -181,7 +181,7 @@ def person_of(people: Directory, who: str) -> Entry | None:
 
 
 def acting(run: Run, key: str) -> list[tuple[str, str]]:
-    """The principals for which a step acts, each with its part in words."""
+    """The principals for which a step acts, each with its role in words."""
     if not (run.tried_by or run.adders or run.retried_by or run.state.shaped):
         return [(run.requested_by, ASKED)]  # so it is in most runs
     responsible = run.tried_by.get(StepKey.of(key).agent) or run.retried_by

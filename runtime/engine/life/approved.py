@@ -175,8 +175,7 @@ def matching(p: Proposal, bound: str) -> UUID | None:
     used = still_approved(p.transition.view, p.transition.run, receipt)
     if used is None or not p.step.again:
         return used
-    # If people had the step begin anew, the approval must be fresh, and the attempt that used it certainly without
-    # effect.
+    # In a step begun anew, the approval must be fresh, and the attempt that used it certainly without effect.
     given = given_approval(p.transition.run, used)
     binds = given is not None and given.void(p.transition.view) is None and receipt.error is not None
     return used if binds else None

@@ -257,8 +257,7 @@ def _gate_card(
 ) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
-    # The rest of Counterseal's own question about a policy lists its changes line by line, so only the start is a
-    # title.
+    # Counterseal's own question about a policy goes on with its changes, line by line: only its start is a title.
     title, asked, more = summary.partition("? ") if view.trigger_type == preflight.OWN_TRIGGER else (summary, "", "")
     title += asked.rstrip()
     return CardContent(

@@ -1,9 +1,9 @@
 """Open questions after a change of people: those who asked, or those who may answer. Pure.
 
-A question is checked again whenever the directory or the policy changes. If somebody it asks for is not active any
-more, it is void. If nobody in its groups can decide it any more, it moves to the group of its escalation. If that group
-cannot decide either, it is void. The next worker of the step then fails the step with the reason or, about a doubt,
-asks others.
+A question is checked again whenever the directory or the policy changes. If a person for whom its step acts is not
+active any more, it is void. If nobody in its groups can decide it any more, it moves to the group of its escalation. If
+that group cannot decide either, it is void. The next worker of the step then fails the step with the reason or, about a
+doubt, asks others.
 """
 
 from __future__ import annotations

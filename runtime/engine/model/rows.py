@@ -352,7 +352,7 @@ def wait_of(run_id: UUID, step: StepRow) -> UUID:
 
 
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait for work that this lease begins outside. It is written before the step parks on any wait."""
+    """The id of the wait for work that this lease begins outside. It is written before the step parks anywhere."""
     return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
 
 

@@ -194,7 +194,7 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
 
 
 def _shown(node: AgentNode, one: Shown) -> Json:
-    """A result from an earlier agent's turn, as this agent is shown it."""
+    """A result from an earlier agent's turn, in the form in which this agent is shown it."""
     schema = schema_of(node, one) if one.came == CallResult.DONE else {}
     return HIDDEN if schema is None else masked(schema, schema, one.value)
 

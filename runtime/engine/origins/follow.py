@@ -67,7 +67,7 @@ class GraphIndex(Struct, frozen=True):
 
     @classmethod
     def of(cls, graph: Graph) -> GraphIndex:
-        """Look through a graph."""
+        """Build the index of a graph."""
         nodes: dict[str, Node] = {}
         loops: dict[str, tuple[ForeachNode | WhileNode, ...]] = {}
 

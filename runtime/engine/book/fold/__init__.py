@@ -36,8 +36,7 @@ def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | N
     has just computed; without it, it is computed by the checkpoint's choices. ``ConsistencyError`` for a move that no
     table has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
-    # A late answer is exempt: the worker that records it has lost its lease, and does not know the later times of the
-    # step.
+    # A late answer is exempt: its worker has lost its lease, and does not know the step's later times.
     if recorded.step in run.steps and not isinstance(recorded.event, e.ActionLate):
         if recorded.at < run.times.get(recorded.step, recorded.at):
             raise ConsistencyError(f"the time of {recorded.step} runs back")

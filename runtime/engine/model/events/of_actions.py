@@ -186,7 +186,7 @@ class ActionRecalled(Struct, frozen=True):
 
 
 class ActionLate(Struct, frozen=True):
-    """A worker that had lost its lease reports what it knows of its call. This decides nothing, and may follow the end.
+    """A worker that had lost its lease reports on its call. This decides nothing, and may come after the run's end.
 
     ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are times of the database in RFC 3339.
     """
