@@ -85,7 +85,7 @@ class Delivering(Struct, frozen=True):
         found |= pushing.handlers()
         if outside.told:
             found[ALARM] = partial(pushing.alarm, None if chat is None else found[ALARM])
-            found[HOLD] = partial(pushing.held, found[HOLD])
+            found[HOLD] = partial(pushing.order_hold, found[HOLD])
         found |= Errands(self.database, self.definitions, outside.connectors).handlers()
         if outside.signer is None or outside.blobs is None:
             found["bundle"] = partial(_unset, outside, "evidence")

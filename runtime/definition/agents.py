@@ -20,7 +20,7 @@ from core.validation import validate
 from policy.model import PolicyDocument, Ruling
 from runtime.definition.leaves import Entry, LeafCompiler, Path, named
 from runtime.definition.model import AgentDocument, AskDocument, ToolDocument
-from runtime.engine.model.agent_node import AgentNode, AgentTool, Given, Limits, Question, Remember, Spoken
+from runtime.engine.model.agent_node import AgentNode, AgentTool, EscapedInput, Limits, ModelInput, Question, Remember
 from runtime.engine.model.agent_state import CHAT
 from runtime.engine.model.graph import ChildNode, OperationNode, TaskNode
 from runtime.engine.model.tools import Tool, of_operation, of_people, of_workflow, problems
@@ -39,7 +39,7 @@ class AgentCompiler(LeafCompiler):
         self._check(agent, (*scope.path, "agent"))
         if model is None:
             return None
-        turn = OperationNode(id=f"{entry.id}/", index=entry.index, needs=(), operation=CHAT, inputs=Given())
+        turn = OperationNode(id=f"{entry.id}/", index=entry.index, needs=(), operation=CHAT, inputs=ModelInput())
         return AgentNode(
             **self._common(entry, schema=agent.result),
             model=agent.model,
@@ -90,7 +90,7 @@ class AgentCompiler(LeafCompiler):
         if tool.run is not None:
             fixed = self.value(entry.scope, (*key, "with"), tool.with_)
             offered = of_workflow(tool.run, "", None, fixed=tool.with_.keys(), name=tool.name)
-            child = ChildNode(**common, **named(tool.run), inputs=Given(), timeout=None, abandons=False)
+            child = ChildNode(**common, **named(tool.run), inputs=ModelInput(), timeout=None, abandons=False)
             return AgentTool(offered, child, fixed)
         operation = self._declared(tool.do or "", (*entry.scope.path, *key))
         if operation is None:
@@ -99,7 +99,9 @@ class AgentCompiler(LeafCompiler):
         fixed = self.value(entry.scope, (*key, "with"), tool.with_, languages)
         offered = of_operation(operation, fixed=tool.with_.keys(), name=tool.name)
         raw = self._raw(tool, languages, (*entry.scope.path, *key))
-        leaf = OperationNode(**common, operation=operation.name, inputs=Spoken(languages, {*tool.with_, *raw}, fixed))
+        leaf = OperationNode(
+            **common, operation=operation.name, inputs=EscapedInput(languages, {*tool.with_, *raw}, fixed)
+        )
         return AgentTool(offered, leaf, fixed, operation)
 
     def _raw(self, tool: ToolDocument, languages: Languages, path: Path) -> tuple[str, ...]:

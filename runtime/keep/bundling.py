@@ -1,4 +1,4 @@
-"""Makes a run's evidence bundle, stores it, remembers where it is, and orders it once more if asked."""
+"""Makes a run's evidence bundle, stores it, records where it is, and orders it again on request."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
 NOT_STORED = "The evidence of this run was not signed or not stored"
-# Errors of stored data that is not as it was written. A closed run does not change, so a retry would not help.
+# Errors of stored data that was changed after it was written. A closed run does not change, so a retry would not help.
 _UNSIGNED = (ConsistencyError, InputError, NotFoundError, LookupError, TypeError, ValueError)
 
 
 # The events whose values a bundle lists by their paths and commitments: inputs, attempts, outcomes, outputs, state.
 _LISTED = (RunOpened, ActionIntended, ActionSucceeded, ActionUnneeded, ActionDoubtResolved, StepSucceeded)
-# The bundle of a run with more of them lists none, or it would be twice as long: their lines bind them all the same.
+# The most values that a bundle lists. With more it would be twice as long, so it lists none; the lines still bind them.
 LISTED_MAX = 2000
 
 
 class Material(Struct, frozen=True):
-    """Everything about a run that its bundle says: its book, what was asked, and the texts by which it was judged."""
+    """Everything that a run's bundle contains: its book, its questions, and the texts by which it was judged."""
 
     book: Book
     approvals: Mapping[UUID, ApprovalRow]
@@ -86,7 +86,7 @@ class Bundling(Struct, frozen=True):
         return {"bundle": self.bundle}
 
     async def bundle(self, connection: Connection, message: Message) -> Deliver:
-        """Build, verify, sign, store. A crash between storing and remembering makes and stores the same bytes again."""
+        """Build, verify, sign and store the bundle. A crash before its record makes and stores the same bytes again."""
         assert message.run_id is not None, "every bundle is a run's"
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
@@ -97,9 +97,9 @@ class Bundling(Struct, frozen=True):
         return partial(self._make, message, content)
 
     async def material(self, connection: Connection, tenant: str, run_id: UUID) -> Material:
-        """Read the material of the bundle of a run that is over.
+        """Read the material for the bundle of a finished run.
 
-        ``Diverged`` if the book is not what was recorded, or says otherwise what people were shown and answered.
+        ``Diverged`` if the book is not what was recorded, or contradicts the rows about questions and answers.
         """
         book = await books.paged(connection, tenant, run_id)
         approvals, judged = await self._folded(connection, book)
@@ -113,7 +113,7 @@ class Bundling(Struct, frozen=True):
         return Material(book, approvals, workflow, plain, await judged_by(connection, book, editions), tuple(moved))
 
     async def _folded(self, connection: Connection, book: Book) -> tuple[Mapping[UUID, ApprovalRow], set[str]]:
-        """The run's approvals, and the digests of the policies that judged it. The rest of the run is let go.
+        """Fold the book. Returns only the run's approvals and the digests of the policies that judged it.
 
         ``Diverged`` if a row is not what the run's book folds to.
         """
@@ -122,7 +122,7 @@ class Bundling(Struct, frozen=True):
         return past.run.approvals, past.policies
 
     async def _text(self, connection: Connection, tenant: str, name: str, version: int) -> DocumentText:
-        """The text of a version whose digest events name: each secret in it stands as a mark."""
+        """The text of a version, with a mark in place of each secret: events name the digest of this text."""
         stored = await documents.workflow(connection, tenant, name, version)
         assert stored is not None, "versions are never deleted"
         found = DocumentText(name, version, stored.source)
@@ -136,7 +136,7 @@ class Bundling(Struct, frozen=True):
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"
         try:
             # The values come first: a crash in between leaves a sidecar that no bundle names. The message is delivered
-            # again and puts the same bytes, or others under another name; retention deletes each that lies there.
+            # again and stores the same bytes, or others under another name; retention deletes all sidecars of the run.
             if made.sidecar is not None:
                 await self.blobs.put(key + layout.VALUES, made.sidecar, sha256_hex(made.sidecar), erasable=True)
             stored = await self.blobs.put(key, made.bytes, made.sha256)
@@ -149,7 +149,7 @@ class Bundling(Struct, frozen=True):
 
 
 def _plain(policy: DocumentText) -> Json:
-    """The policy as JSON; None if it is no document, so that all it judged was denied."""
+    """The policy as JSON; None if its text is no document: such a policy denies everything."""
     try:
         return load_document(policy.text, policy.name).value
     except DefinitionError:
@@ -172,7 +172,7 @@ def _refused(message: Message, problem: Exception) -> Undeliverable:
 
 
 def content_of(material: Material, producer: str) -> BundleContent:
-    """The content of the bundle: lines, texts, and the values that it shows: cards as they were shown, and reasons."""
+    """The content of the bundle: lines, texts, and the disclosed values, which are cards as shown and reasons."""
     book = material.book
     return BundleContent(
         tenant=book.row["tenant_id"],
@@ -188,7 +188,7 @@ def content_of(material: Material, producer: str) -> BundleContent:
 
 
 class _Lines(Collection[Sequence[bytes]]):
-    """The lines of each append, split when they are asked for."""
+    """The lines of each append, split only when they are needed."""
 
     def __init__(self, appends: Sequence[Append]) -> None:
         self._appends = appends
@@ -204,7 +204,7 @@ class _Lines(Collection[Sequence[bytes]]):
 
 
 def _opened(material: Material, key: bytes) -> Iterator[Opened]:
-    """Yield what is opened of each event, and the commitments to its values, by their paths."""
+    """Yield the disclosed values of each event, and the commitments to its values, by path."""
     book, lines = material.book, (line for append in material.book.appends for line in append.lines)
     of_origins, listed_count, standing, canceled = False, 0, dict[tuple[UUID, str], int | None](), False
     for one in book.events:
@@ -241,9 +241,9 @@ def _of_origins(recorded: RecordedEvent) -> bool:
 
 
 def _question(row: ApprovalRow, key: bytes) -> Sequence[Opening]:
-    """The card, and for whom and of whom it was asked.
+    """The disclosures of a question: its kind, requester, terms and contributors, and its card.
 
-    A card with secret values is committed to and withheld: a bundle's holder need not be one who approved.
+    A card with secret values is committed to but withheld, because the holder of a bundle need not be an approver.
     """
     put = asked(row.kind, row.requester, row.terms, row.contributors)
     of_asked = opening(key, approval_path(row.approval_id) + path_of("asked"), put)
@@ -251,7 +251,7 @@ def _question(row: ApprovalRow, key: bytes) -> Sequence[Opening]:
 
 
 def remedy(run_id: UUID) -> str:
-    """The remedy, in words for the operators of the installation."""
+    """The remedy, in words for the installation's operators."""
     return (
         "If the store refused it, mend that; otherwise find out who changed what: compare the run's rows with its "
         f"audit and with a backup. Then `counterseal evidence again {run_id}` writes it."
@@ -259,7 +259,7 @@ def remedy(run_id: UUID) -> str:
 
 
 async def write_again(connection: Connection, tenant: str, run_id: UUID) -> None:
-    """Order a bundle that was refused, or could not be stored, once more, inside the caller's transaction.
+    """Order again a bundle that was refused or could not be stored, inside the caller's transaction.
 
     ``NotFoundError`` if there is no such run, ``ConsistencyError`` if there is nothing to order. Ordering it twice
     writes it once.

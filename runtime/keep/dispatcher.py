@@ -1,10 +1,10 @@
 """The dispatcher: leases messages of the outbox and hands each to the handler of its kind.
 
-A delivery is two transactions: one leases the message and reads what is to be sent, one records how it ended. Between
-them no transaction is open.
+A delivery has two transactions: the first leases the message and reads the content to send, the second records how the
+delivery ended. Between them no transaction is open.
 
 The messages of one tenant and kind are a lane. Lanes take turns, one message each. Each lane may always have one
-delivery under way, so one that hangs, or a backlog, holds up its own lane and no other.
+delivery under way, so a delivery that hangs, or a backlog, delays its own lane and no other.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from runtime.store.outbox import Lane, Message
 
 log = structlog.get_logger(__name__)
 
-# The order to tell the operators, and what each of them is told.
+# The kinds of the order to tell the operators, and of the message to each of them.
 ALARMED = "alarmed"
 LEASE = timedelta(seconds=60)
-# Attempts of a delivery that fails by a bug or by the configuration. If something is away, it is tried without end.
+# The attempts for a delivery that fails by a bug or by the configuration. If a system is away, it is tried without end.
 ATTEMPTS_MAX = 20
 DELAY_MAX_SECONDS = 900.0
 # At most this many deliveries of one kind are under way at once, whatever the number of tenants.
@@ -48,10 +48,10 @@ Remember: TypeAlias = Callable[[Connection], Awaitable[None]]
 
 
 class Delivered(Struct, frozen=True):
-    """A finished delivery. ``record`` writes what is to be remembered, in the transaction that ends the command.
+    """A finished delivery. ``record`` stores its result, in the transaction that ends the command.
 
-    ``shows_all``: it showed the present state, so the messages of its kind and key that were there when it was read are
-    done as well; those about one of ``shows`` alone, if that is given.
+    ``shows_all`` says that it showed the current state, so it also ends the messages of its kind and key that were
+    waiting when the state was read. If ``shows`` is given, only those about one of these ids.
     """
 
     record: Remember | None = None
@@ -60,9 +60,9 @@ class Delivered(Struct, frozen=True):
 
 
 class Later(Struct, frozen=True):
-    """A delivery to try again, at the earliest after ``seconds`` if they are given.
+    """A delivery to try again, not before ``seconds`` have passed if they are given.
 
-    It is tried without end; with ``counted`` it fails for good after ``ATTEMPTS_MAX``, because waiting does not help.
+    It is retried without end. With ``counted`` it fails for good after ``ATTEMPTS_MAX``, because waiting does not help.
     """
 
     message: str
@@ -71,7 +71,7 @@ class Later(Struct, frozen=True):
 
 
 class Held(Struct, frozen=True):
-    """A delivery that nobody is to hear before so many ``seconds`` have passed. Nothing of it has failed."""
+    """A delivery put off for ``seconds``, for example by quiet hours. It has not failed."""
 
     seconds: float
 
@@ -87,17 +87,17 @@ Result: TypeAlias = Delivered | Later | Held | Undeliverable
 
 Deliver: TypeAlias = Callable[[], Awaitable[Result]]
 
-# Reads what is to be sent of one kind, in the transaction of the lease; the result sends it, or says why not. It must
-# be idempotent, because a crash calls it again for the same message.
+# Reads the content of a message of one kind, in the transaction of the lease; the result sends it, or says why not. It
+# must be idempotent, because after a crash it is called again for the same message.
 Handler: TypeAlias = Callable[[Connection, Message], Awaitable[Deliver]]
 
 _Job: TypeAlias = tuple[Message, Deliver]
 
 
 class Dispatcher(Struct):
-    """Delivers messages, several at once. NOTIFY wakes it, and a slow poll finds what a lost wake-up left.
+    """Delivers messages, several at once. NOTIFY wakes it, and a slow poll finds the messages of a lost wake-up.
 
-    Besides one delivery of each lane, ``concurrency - 1`` others are under way at once, of lanes that have more.
+    Besides one delivery of each lane, ``concurrency - 1`` others may be under way, in lanes with more messages.
     """
 
     database: Database
@@ -110,13 +110,13 @@ class Dispatcher(Struct):
     _last: Lane = ("", "")
 
     def wake(self) -> None:
-        """Look for messages at once: one may be waiting."""
+        """Look for messages at once, because one may be waiting."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Deliver until ``stop`` is set; what is under way is finished.
+        """Deliver until ``stop`` is set, and finish the deliveries under way.
 
-        One loop leases, so that idling costs one statement per look, however many messages can be under way at once.
+        Only one loop leases, so that an idle look costs one statement, however many deliveries may run at once.
         """
         async with asyncio.TaskGroup() as group:
 
@@ -130,7 +130,7 @@ class Dispatcher(Struct):
             await repeat(stop, turn, self.idle.total_seconds(), "no message could be leased", woken=self._woken)
 
     def _full(self) -> list[str]:
-        """The kinds and the lanes of which nothing more is leased for now."""
+        """The kinds and lanes that are full, so that no message of them is leased now."""
         kinds = Counter(kind for _, kind in self._under_way.elements())
         busy = self._under_way if self._under_way.total() - len(self._under_way) >= self.concurrency - 1 else ()
         return [":".join(lane) for lane in busy] + [kind for kind, count in kinds.items() if count >= KIND_MAX]
@@ -153,7 +153,7 @@ class Dispatcher(Struct):
                 raise
             report("a message could not be read", error, kind=message.kind, command=str(message.command_id))
             failed = partial(saying, _failed(error))
-        # The transaction was rolled back, and the lease with it: lease this message again, to note what is wrong.
+        # The transaction was rolled back, and the lease with it: lease this message again, to record the error.
         async with self.database.connection() as connection:
             message = await outbox.lease_message(connection, *asked, only=message.command_id)
         return None if message is None else (message, failed)
@@ -164,11 +164,11 @@ class Dispatcher(Struct):
         except Exception as error:
             report("delivery abandoned until the lease of its message runs out", error, command=str(job[0].command_id))
         self._under_way -= Counter([job[0].lane])
-        # The next one for the same card, or of the same lane, may have waited for this one.
+        # The next message for the same card, or of the same lane, may have waited for this one.
         self._woken.set()
 
     async def work_off(self) -> int:
-        """Deliver, one after the other, until nothing is due; return how many messages were tried. For tests."""
+        """Deliver, one message after the other, until none is due; return the number of messages tried. For tests."""
         count = 0
         while job := await self._lease():
             await self._carry(job)
@@ -220,9 +220,9 @@ class Dispatcher(Struct):
                     await self._alarm(connection, message, reason)
 
     async def _alarm(self, connection: Connection, message: Message, reason: str) -> None:
-        """Order that the operators hear of a message that failed for good, in the transaction that says so.
+        """Order an alarm about a message that failed for good, in the transaction that records the failure.
 
-        Nobody is told of an alarm that failed: it would fail again. `doctor` says so.
+        A failed alarm causes no alarm, because that would fail again; `doctor` reports it.
         """
         if ALARM in self.handlers and message.kind not in (ALARM, ALARMED) and message.run_id is not None:
             payload: JsonObject = {"run": str(message.run_id), "topic": f"message:{message.kind}", "reason": reason}
@@ -230,7 +230,7 @@ class Dispatcher(Struct):
 
 
 def _watched(message: Message, result: Result, began: float) -> None:
-    """Tell whoever watches this process of a delivery that belongs to a run."""
+    """Report a delivery for a run to the watcher of this process."""
     if not tracing.watchers or message.run_id is None:
         return
     try:
@@ -255,28 +255,28 @@ LATE = Later("This process stood still for longer than its lease.", counted=Fals
 
 
 async def saying(result: Result) -> Result:
-    """The answer of a handler that finds, while it reads, that nothing is to be sent."""
+    """Return this result without sending anything: the answer of a handler that has nothing to send."""
     return result
 
 
 class Lanes:
-    """Tasks by name. ``done`` is set when one has done something, so that the next turn follows at once."""
+    """Background tasks by name. ``done`` is set when one has done work, so that the next turn follows at once."""
 
     def __init__(self) -> None:
         self.done = asyncio.Event()
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     def begin(self, name: str, work: Callable[[], Awaitable[int]], due: object) -> None:
-        """Begin work in a lane if something is due there, unless it is still at work: what is due then is found again.
+        """Begin work in a lane, unless it is still at work: then work that is due is found again in a later turn.
 
-        A crash leaves what is due as it was.
+        After a crash the work is still due.
         """
         under_way = self._under_way.get(name)
         if due and (under_way is None or under_way.done()):
             self._under_way[name] = asyncio.create_task(self._work(name, work), name=name)
 
     async def end(self) -> None:
-        """Let what is under way come to its end."""
+        """Wait until all tasks under way have ended."""
         if self._under_way:
             await asyncio.wait(self._under_way.values())
 

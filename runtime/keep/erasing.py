@@ -1,4 +1,4 @@
-"""Erases a run whose retention is over: its payloads, its key, and the sidecars of its bundles. What is told stays."""
+"""Erases a run whose retention is over: its payloads, its key, and the sidecars of its bundles. Public lines stay."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from runtime.engine.book.draft import ENGINE
 from runtime.requests.views import folded
 from runtime.store import audit, books, retention
 
-# Gives the store of a tenant's evidence; None if the tenant has set none.
+# Gives the store of a tenant's evidence; None if the tenant has configured none.
 Stores: TypeAlias = Callable[[Connection, str], Awaitable[BlobStore | None]]
 
 
 async def purge(database: Database, definitions: Definitions, run_id: UUID, stores: Stores | None = None) -> bool:
-    """Remove the payloads of a run, if it is time; its audit and its evidence stay, but for the sidecars of values.
+    """Remove the payloads of a run, if it is time. Its audit and its evidence stay, except the sidecars of values.
 
-    The run's key goes as well, so nobody who was not told a value can ever open what the audit commits to. All of it is
+    The run's key is removed as well, so nobody can open the audit's commitments without having the values. All of it is
     one transaction: a crash leaves the run whole, and the next sweep begins again. ``Diverged`` for a run whose book is
-    not what was recorded: a purge would remove what can still be compared.
+    not what was recorded: a purge would remove the evidence of that.
     """
     async with database.transaction() as connection:
         tenant = await retention.hold(connection, run_id)
@@ -36,16 +36,16 @@ async def purge(database: Database, definitions: Definitions, run_id: UUID, stor
         await retention.remove_payloads(connection, book, past)
         if stores is not None:
             await _erase(await stores(connection, tenant), f"{tenant}/{run_id}/")
-        # Last, because it locks the tenant, which is not to wait for a store.
+        # This comes last, because it locks the tenant, and others must not wait for a store meanwhile.
         await audit.record(connection, tenant, EventType.RUN_PURGED, ENGINE, {"run": str(run_id)})
     return True
 
 
 async def _erase(store: BlobStore | None, prefix: str) -> None:
-    """Delete the sidecars of a run when nothing else is left to fail, and before the commit that says *erased*.
+    """Delete the sidecars of a run after everything else that could fail, and before the commit that says *erased*.
 
     A crash in between leaves a run that is due and has no sidecars: the next sweep goes on. ``ConsistencyError`` if the
-    store has nothing of the run, whose bundle is stored: then its values lie elsewhere.
+    store has nothing of the run although its bundle is stored: then its values are in another store.
     """
     if store is None or not await store.keys(prefix):
         words = f"The tenant's store has no evidence below {prefix}, so values cannot be erased there."

@@ -1,10 +1,10 @@
-"""Cancels work of a run that goes on elsewhere once nobody waits for it, and tells its end.
+"""Cancels a run's work elsewhere once nobody waits for it, and reports the ends of such work.
 
-Messages carry what we say: they cancel an outside operation or a child run, or tell a parent that its child is over.
-From some connectors' systems, completions have to be fetched. Each such source is asked in a loop of its own, which
-waits in the outside system and holds no connection of ours meanwhile. A completion is acknowledged after its signal is
-committed. After a crash in between it is offered again, and the inbox knows it by its id. Any number of processes may
-ask.
+Messages go out: they cancel an outside operation or a child run, or tell a parent that its child is over. Completions
+come in: from some connectors' systems they have to be fetched. Each such source is asked in a loop of its own, which
+waits in the outside system and holds no connection to the database meanwhile. A completion is acknowledged after its
+signal is committed. After a crash in between it is offered again, and the inbox knows it by its id. Any number of
+processes may ask.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from runtime.store.views import load, step_is_over
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 20.0
-# The pause before a source is asked again that failed, or that answered at once with nothing.
+# The pause before the next request to a source that failed, or that answered at once with nothing.
 PAUSE_SECONDS = 1.0
 
 
@@ -104,7 +104,7 @@ class Errands(Struct, frozen=True):
         return Delivered()
 
     async def cancel(self, connection: Connection, message: Message) -> Deliver:
-        """Cancel what nobody waits for any more: a run, or what a wait began outside."""
+        """Cancel work that nobody waits for any more: a run, or an outside operation."""
         return partial(self._cancel, message)
 
     async def _cancel(self, message: Message) -> Result:
@@ -132,7 +132,7 @@ class Errands(Struct, frozen=True):
     async def _leave(
         self, connection: Connection, tenant: str, key: str, wait_id: UUID, receipt: ReceiptRow | None
     ) -> tuple[Result | None, ReceiptRow | None]:
-        """Let go of a shared effect. No result means that nobody shares it any more: the caller ends it outside."""
+        """Leave a shared effect. None means that nobody shares it any more, so the caller ends it outside."""
         row = await effects.row_of(connection, tenant, key)
         if row is None or row["wait_id"] is None:
             return None, receipt  # perhaps it never began outside; to cancel it then does no harm
@@ -183,8 +183,8 @@ class Errands(Struct, frozen=True):
 class Completing(Struct, frozen=True):
     """Fetches completions from every source of one tenant, by the connector's name, under the engine's role.
 
-    A completion ends only a wait of this ``tenant``, whatever key the outside system names. A source that could not be
-    asked, or whose answer came to nothing, rests for ``pause_seconds``.
+    A completion ends only a wait of this ``tenant``, whatever key the outside system names. After an error, or a quick
+    answer without anything to record, a source is not asked for ``pause_seconds``.
     """
 
     database: Database
@@ -195,7 +195,7 @@ class Completing(Struct, frozen=True):
     pause_seconds: float = PAUSE_SECONDS
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Fetch until ``stop`` is set. Finish a completion that is being recorded; cancel a request that waits."""
+        """Fetch until ``stop`` is set, then finish a completion that is being recorded, or cancel a waiting request."""
         async with asyncio.TaskGroup() as group:
             for name, source in self.sources.items():
                 group.create_task(self._follow(name, source, stop))
@@ -212,7 +212,7 @@ class Completing(Struct, frozen=True):
         await repeat(stop, turn, self.pause_seconds, "a source of completions could not be asked", connector=name)
 
     async def take(self, name: str, source: CompletionSource, completion: Completion) -> bool:
-        """Record one completion, then acknowledge it; return true if it was. A failure does not stop the others."""
+        """Record one completion, then acknowledge it; true if that succeeded. A failure does not stop the others."""
         try:
             if not await self._record(name, completion):
                 return False
@@ -243,7 +243,7 @@ class Completing(Struct, frozen=True):
         try:
             await signaling.signal(signal)
         except InputError as fault:
-            # What goes on outside has ended: what cannot be kept of its output is named, and the step goes on.
+            # The work outside has ended. Parts of its output that cannot be stored become markers; the step goes on.
             if completion.output is not None and (kept := storable(completion.output)) != completion.output:
                 await signaling.signal(replace(signal, output=kept))
                 return True

@@ -1,4 +1,4 @@
-"""Collects what a run's history is judged by besides its texts: people then, and the tenant's lines about it."""
+"""Collects what is needed to judge a run's history besides its texts: directories, and lines of the tenant's book."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BY_PEOPLE = (
 
 
 class Grounds(Struct):
-    """Everything that a book names and its history is judged by: directories, people, migrations, policies, times."""
+    """The things named in a book by which its history is judged: directories, people, migrations, policies, times."""
 
     directories: set[str] = field(default_factory=set)
     principals: set[str] = field(default_factory=set)
@@ -61,13 +61,13 @@ def gathered(
     texts: Mapping[str, str],
     lines: Sequence[tuple[int, bytes]],
 ) -> JudgedBy:
-    """Gather it from what was read: the texts of directories, and the tenant's lines. It takes long for a long book."""
+    """Gather it from the directories' texts and the tenant's lines that were read. It takes long for a long book."""
     people = {digest: extract(_directory(text, digest), grounds.principals) for digest, text in texts.items()}
     return JudgedBy(definition_of(editions, grounds.moved), people, [*_relied_on(run, grounds, editions, lines)])
 
 
 def _grounds(book: Book) -> Grounds:
-    """Go through the book once."""
+    """Collect the grounds in one pass through the book."""
     found = Grounds()
     for one in book.events:
         at = timestamp(one.at)
@@ -90,7 +90,7 @@ def _directory(text: str, digest: str) -> Directory:
 
 
 def _principals(one: RecordedEvent) -> Iterator[str]:
-    """Everybody whom the run's questions name: voters, and those who shaped what was asked."""
+    """All people named in the run's questions: voters, and those who shaped what was asked."""
     if isinstance(one.event, e.ApprovalVoted | e.ApprovalSaid | e.ApprovalReassigned | e.ApprovalEdited):
         yield f"person:{one.actor.id}"
         if isinstance(one.event, e.ApprovalVoted) and one.event.on_behalf:
@@ -106,7 +106,7 @@ def _principals(one: RecordedEvent) -> Iterator[str]:
 
 
 def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
-    """The part of a directory that tells for whom these principals stand, and in which groups those people are."""
+    """The part of a directory that says which people these principals are, and in which groups these people are."""
     meant = {text: sorted(people.people(text)) for text in principals}
     found = sorted({person for persons in meant.values() for person in persons})
     shown: JsonObject = {person: _shown(people.entries[person]) for person in found if person in people.entries}
@@ -121,13 +121,13 @@ def _shown(one: Entry) -> JsonObject:
 def _relied_on(
     run: UUID, grounds: Grounds, editions: list[Workflow], lines: Iterable[tuple[int, bytes]]
 ) -> Iterator[tuple[int, JsonObject]]:
-    """The lines about this run's policies and people, and about pauses that would have held it, up to its end."""
+    """The tenant's lines about this run's policies and people, and about pauses that concern the run, up to its end."""
     connectors = {operation.connector for workflow in editions for operation in workflow.operations.values()}
     held = {"suspended", "tenant", f"workflow:{editions[0].name}", f"run:{run}", grounds.agent}
     held |= {f"connector:{one}" for one in connectors}
     found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
     people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]
-    # Of the directories, the one that was in use when the run began, and all that came after it.
+    # Of the directories' lines, keep that of the directory in use when the run began, and all later ones.
     since = max((seq for seq, told in people if str(told["ts"]) <= grounds.first), default=0)
     for seq, told in found:
         kind, data = told["type"], told["data"]

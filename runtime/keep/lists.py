@@ -1,7 +1,7 @@
-"""One card for a list: the questions that a step asks in every iteration of a loop stand on one message.
+"""The card of a list: one message for all questions that a step asks in the iterations of a loop.
 
 Messages about one list are delivered one at a time. A question joins the newest card of its list as long as nobody has
-answered anything on that card; after that it comes on a new one, with all others that have none yet.
+answered anything on that card. After that it comes on a new card, with all other questions that have no card yet.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runtime.store.views import load
 
 
 class Shared(Struct, frozen=True):
-    """The questions on one message: where it is, None if it is still to be posted, and which are new on it."""
+    """The questions on one message: the place of the message (None before it is posted), and which of them are new."""
 
     at: MessageRef | None
     on: tuple[UUID, ...]
@@ -47,14 +47,14 @@ class Shared(Struct, frozen=True):
 
 
 async def gather(connection: Connection, stored: StoredApproval) -> Shared:
-    """The questions that stand, or are to stand, on one message with this one."""
+    """Find the questions that share, or will share, a message with this one."""
     every = await lists.of_list(connection, stored.approval.id)
     own = next(one for one in every if one.approval_id == stored.approval.id)
     bare = [one for one in every if one.message is None]
     at = own.message if own.message is not None or not own.fresh else _open_card(every)
     on = [one for one in every if at is not None and one.message == at]
     if at is None:
-        # Always the same first question, whatever comes meanwhile: the message is found again by its id.
+        # The first question stays the same, whatever comes meanwhile, because the message is found again by its id.
         begin = bare.index(own) // LIST_MAX * LIST_MAX
         new = bare[begin : begin + LIST_MAX]
     else:
@@ -93,9 +93,10 @@ class ListCards(Struct, frozen=True):
         return partial(self._deliver, message, shared, found, view)
 
     async def _deliver(self, message: Message, shared: Shared, found: list[StoredApproval], view: ListView) -> Result:
-        """Redraw the message if there is one; post it otherwise. One that may be there is looked for first.
+        """Redraw the message if there is one; otherwise look for an earlier attempt's post, or else post it.
 
-        A crash after the post and before its record leaves a card whose clicks are refused; it is found by its key.
+        A crash after the post and before its record leaves a card whose clicks are refused; the next attempt finds it
+        by its key.
         """
         at, key = shared.at, str(found[0].approval.id)
         if at is not None:
@@ -132,9 +133,9 @@ class ListCards(Struct, frozen=True):
     async def _delivered(
         self, found: list[StoredApproval], new: set[UUID], posted: Posted, connection: Connection
     ) -> None:
-        """Remember where the card of each is, and tell the run's book, in the transaction that ends the message.
+        """Record the place of each question's card, also in the run's book, in the transaction that ends the message.
 
-        A crash before its end leaves the card unknown: it is found by its key, and this is done then.
+        A crash before its end leaves the card unrecorded: the next attempt finds it by its key, and records it.
         """
         told = [one for one in found if one.approval.id in new]
         waiting = [one for one in told if one.approval.status is ApprovalStatus.REQUESTED]

@@ -1,6 +1,6 @@
-"""Signs the tenants' logs, and writes each as others read it: tiles, leaves, the newest checkpoint; see ``LogStore``.
+"""Signs the tenants' logs, and publishes each of them: tiles, leaves, the newest checkpoint; see ``LogStore``.
 
-It reads the database and believes none of it: what it has signed before it knows from its own memory.
+It does not trust the database: its own memory knows what it has signed before.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ log = structlog.get_logger(__name__)
 
 
 class LogSigner(Struct):
-    """Signs what is new. ``key`` has the installation's name; a tenant's log is named by it and the tenant.
+    """Signs new leaves. ``key`` has the installation's name; the name of a log is that name with the tenant's.
 
-    ``witness`` adds cosignatures to a signed checkpoint, given all hashes of leaves. The log is written into the
+    ``witness`` adds cosignatures to a signed checkpoint; it gets the hashes of all leaves. The log is written into the
     ``folder``, and into the ``store`` if there is one.
     """
 
@@ -42,11 +42,11 @@ class LogSigner(Struct):
     _known: dict[str, Grown] = field(default_factory=dict)
 
     def forget(self) -> None:
-        """Read every leaf again in the next turn, so that a leaf that was changed since is noticed."""
+        """Read every leaf again in the next turn, to notice leaves that were changed since."""
         self._known.clear()
 
     async def turn(self, tenants: Sequence[str] | None = None) -> tuple[list[Checkpoint], list[str]]:
-        """Sign each tenant's log; return what was signed, and why a log was not. One log stops no other."""
+        """Sign each tenant's log; return the signed checkpoints, and the errors. An error in one log stops no other."""
         signed, refused = list[Checkpoint](), list[str]()
         if tenants is None:
             async with self.database.connection() as connection:
@@ -65,10 +65,10 @@ class LogSigner(Struct):
         return signed, refused
 
     async def sign(self, tenant: str) -> Checkpoint | None:
-        """Sign a tenant's log if it has new leaves. ``ConsistencyError`` if it is not what was signed before.
+        """Sign a tenant's log if it has new leaves. ``ConsistencyError`` if it contradicts what was signed before.
 
-        Memory, folder, database and store are written in this order: a crash in between leaves what the next turn
-        completes. ``TransportError`` if the store took it not; the rest is done by then.
+        Memory, folder, database and store are written in this order; after a crash in between, the next turn completes
+        them. ``TransportError`` if the store did not accept it; everything else is done by then.
         """
         key = self.key.renamed(f"{self.key.name}/{tenant}")
         grown, first, bodies = await self._read(tenant)
@@ -92,7 +92,7 @@ class LogSigner(Struct):
         return Checkpoint.parse(note.text)
 
     async def _store(self, store: LogStore, tenant: str, first: int, bodies: Sequence[bytes], note: Note) -> None:
-        """Write it into the store. If that fails, the next turn reads every leaf again, and puts what is missing."""
+        """Write the log into the store. If that fails, the next turn reads all leaves, and stores the missing files."""
         grown = self._known.pop(tenant)
         try:
             await store.put(tenant, first, bodies, grown.leaves, note)
@@ -102,7 +102,7 @@ class LogSigner(Struct):
         self._known[tenant] = grown
 
     async def _read(self, tenant: str) -> tuple[Grown, int, list[bytes]]:
-        """The log, and the bytes of its leaves from the last full bundle on that was known.
+        """Read the log, and the bytes of its leaves from the last known full bundle on.
 
         ``ConsistencyError`` if a leaf is missing, is another tenant's, or is not the one that was read before.
         """
@@ -110,7 +110,7 @@ class LogSigner(Struct):
         first = grown.size // tiles.WIDTH * tiles.WIDTH
         bodies = list[bytes]()
         async with self.database.connection() as connection:
-            # Committed leaves without a place get theirs now, so that the checkpoint covers them too.
+            # Committed leaves without a place get one now, so that the checkpoint covers them too.
             await logs.order(connection, tenant)
             async for place, leaf in logs.leaves(connection, tenant, first):
                 if place != first + len(bodies) or leaf.tenant != tenant:

@@ -1,4 +1,4 @@
-"""Keeps the tenants' logs in the store of evidence, so that a bucket is a whole log (C2SP tlog-tiles)."""
+"""Copies the tenants' logs into the store of evidence, so that a bucket has a whole log (C2SP tlog-tiles)."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from runtime.requests.copies import FOLDER
 
 
 class LogStore(Struct):
-    """A copy of each log in a store. Tiles are written once, and the checkpoint after all that it names."""
+    """A copy of each log in a store. Tiles are written once, and a checkpoint after all files that it names."""
 
     blobs: BlobStore
     _sizes: dict[str, int] = field(default_factory=dict)
 
     def has(self, tenant: str, size: int) -> bool:
-        """True if this process has stored the tenant's log with so many leaves."""
+        """True if this process has stored the tenant's log up to this number of leaves."""
         return self._sizes.get(tenant) == size
 
     async def put(self, tenant: str, first: int, bodies: Sequence[bytes], hashes: Sequence[bytes], note: Note) -> None:
-        """Write the files that are not there, given the leaves from the place ``first`` on, and then the checkpoint.
+        """Write the missing files, from the leaves from place ``first`` on, and then the checkpoint.
 
         A crash in between leaves tiles that no checkpoint names yet: the next turn puts the same bytes again.
         ``TransportError`` if the store is away, ``ConsistencyError`` if a tile of another log is in the way.
@@ -34,7 +34,7 @@ class LogStore(Struct):
         there = set[str]() if first else {*await self.blobs.keys(root)}
         for path, data in (*tiles.bundles(bodies, first), *tiles.tiles(hashes, first)):
             if root + path not in there:
-                # The whole tile takes the place of a partial one, which may be deleted then: it is never locked.
+                # A partial tile is never locked, because it may be deleted when the whole tile replaces it.
                 await self.blobs.put(root + path, data, sha256_hex(data), erasable=tiles.PARTIAL in path)
         await self.blobs.replace(root + CHECKPOINT, note.packed)
         self._sizes[tenant] = len(hashes)

@@ -1,8 +1,8 @@
 """Handlers of messages about approvals and tasks: cards, reminders, escalations, answers.
 
-A card is drawn from the approval as it is when the message is delivered. So the order of the messages does not matter,
-one drawing does for all that wait, and a repeated one does no harm. A post that may have landed is looked for by its
-metadata before it is repeated.
+A card is drawn from the approval's state when the message is delivered. So the order of the messages does not matter,
+one drawing is enough for all waiting messages, and a repeated drawing does no harm. Before a post is repeated, an
+earlier one is looked for by its metadata.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ VOID = {
 
 
 class Messages(Struct, frozen=True):
-    """Delivers cards, tasks, and what is said to people below them: reminders, escalations, answers and the like.
+    """Delivers cards and tasks, and the messages in their threads: reminders, escalations, answers and the like.
 
     A card goes to the channel that its rule or tier names, or else to ``channel``. It mentions at most ``mentions``
     people; if more may vote, it names their groups. ``pages`` is the address below which runs have pages, "" for none.
@@ -71,7 +71,7 @@ class Messages(Struct, frozen=True):
     def handlers(self) -> dict[str, Handler]:
         """The handlers by kind of message."""
         kinds = {"card": self.card, "remind": self.remind, "escalate": self.escalate, VOIDED: self.voided}
-        kinds |= {SAID: self.said, PROPOSAL: self.proposal, BROKEN: self.glass}
+        kinds |= {SAID: self.repeat_remark, PROPOSAL: self.proposal, BROKEN: self.glass}
         return {**kinds, "note": self.note, "task": self.task, HOLD: self.hold}
 
     async def card(self, connection: Connection, message: Message) -> Deliver:
@@ -92,7 +92,7 @@ class Messages(Struct, frozen=True):
         return partial(_card, drawing, stored.approval.id)
 
     async def _preceding(self, connection: Connection, stored: StoredApproval) -> tuple[MessageRef, CardView] | None:
-        """The card of the question in whose place this one is put, if this one is to be posted now."""
+        """The card of the question that this one replaces, if this one is to be posted now."""
         if stored.preceded is None or stored.message is not None:
             return None
         old = await approvals.read(connection, stored.preceded)
@@ -101,9 +101,10 @@ class Messages(Struct, frozen=True):
     async def _posted(
         self, channel: str, view: CardView, old: tuple[MessageRef, CardView] | None, key: str
     ) -> PostOutcome:
-        """Post a card; the card in whose place it is leads to it then.
+        """Post a card, and link the card that it replaces to it.
 
-        A crash before the old card is drawn again leaves it without the link. It says that the question was put anew.
+        A crash before the old card is drawn again leaves it without the link. It still says that the question was asked
+        anew.
         """
         posted = await self.messenger.post_card(channel, view, key)
         if old is not None and isinstance(posted, Posted):
@@ -111,7 +112,7 @@ class Messages(Struct, frozen=True):
         return posted
 
     async def _call(self, connection: Connection, stored: StoredApproval, handed: str = "") -> Call | None:
-        """Those who are called to an open question; the directory says who may still vote."""
+        """The people to mention at an open question: those who may still vote by the directory."""
         if stored.approval.status is not ApprovalStatus.REQUESTED:
             return None
         people = await tenants.directory(connection, stored.approval.tenant_id)
@@ -120,10 +121,10 @@ class Messages(Struct, frozen=True):
     async def _delivered(
         self, stored: StoredApproval, connection: Connection, approval_id: UUID, posted: Posted
     ) -> None:
-        """Remember where the card is, and tell the run's book that it was delivered, in one transaction.
+        """Record the card's place, and its delivery in the run's book, in one transaction.
 
-        A crash before its end leaves the card unknown: it is found by its key, and this is done then. A question that
-        is decided already, or whose run has ended, needs no such fact.
+        A crash before its end leaves the card unrecorded: the next attempt finds it by its key, and records it. A
+        question that is decided already, or whose run has ended, needs no event in the book.
         """
         if stored.approval.status is ApprovalStatus.REQUESTED:
             await self._tell(stored, connection, posted)
@@ -149,7 +150,7 @@ class Messages(Struct, frozen=True):
         return _Drawing(*place, stored.message, stored.created_at, post, update, tasks.shown).deliver
 
     async def hold(self, connection: Connection, message: Message) -> Deliver:
-        """Post the message about a held step to those who say what becomes of it, or redraw it."""
+        """Post the message about a held step to the people who decide about it, or redraw it."""
         stored = await holds.read(connection, UUID(message.payload["wait"]))
         notice = await held_notice(connection, self.definitions, stored, self.mentions)
         notice = replace(notice, link=f"{self.pages}/runs/{stored.run_id}" if self.pages else "")
@@ -159,7 +160,7 @@ class Messages(Struct, frozen=True):
         return _Drawing(*place, stored.message, stored.created_at, post, update, holds.shown).deliver
 
     async def remind(self, connection: Connection, message: Message) -> Deliver:
-        """Remind below the card, if it still waits."""
+        """Remind people in the card's thread, if the question is still open."""
         stored = await _approval(connection, message)
         text = "This still waits for a decision. Without one it expires, and is not done."
         if not await self._speaks(connection, stored):
@@ -167,7 +168,7 @@ class Messages(Struct, frozen=True):
         return partial(self._thread, stored, message, text)
 
     async def escalate(self, connection: Connection, message: Message) -> Deliver:
-        """Say below the card who may decide now, if it still waits."""
+        """Say in the card's thread who may decide now, if the question is still open."""
         stored = await _approval(connection, message)
         to = stored.approval.terms.escalate
         who = to.to.group if to else "others"
@@ -176,8 +177,8 @@ class Messages(Struct, frozen=True):
             return partial(saying, Delivered())
         return partial(self._thread, stored, message, text)
 
-    async def said(self, connection: Connection, message: Message) -> Deliver:
-        """Repeat below the card what somebody has said about the question, if it is still open."""
+    async def repeat_remark(self, connection: Connection, message: Message) -> Deliver:
+        """Repeat a person's remark about the question in the card's thread, if the question is still open."""
         stored = await _approval(connection, message)
         people = await tenants.directory(connection, message.tenant_id)
         _, every = await conversation(connection, self.definitions, stored, people)
@@ -199,7 +200,7 @@ class Messages(Struct, frozen=True):
         return partial(self._thread, stored, message, f"{title}{told}")
 
     async def glass(self, connection: Connection, message: Message) -> Deliver:
-        """Tell those who were asked, below the card, that somebody has broken the glass, why, and who reviews it."""
+        """Tell the approvers, in the card's thread, that somebody used emergency access, why, and who reviews that."""
         stored = await _approval(connection, message)
         terms, voted = stored.approval.terms.break_glass, [one for one in stored.approval.votes if one.glass]
         if terms is None or not voted:
@@ -211,13 +212,13 @@ class Messages(Struct, frozen=True):
         return partial(self._below, stored, message, text)
 
     async def voided(self, connection: Connection, message: Message) -> Deliver:
-        """Tell those who were asked, below the card, that the question is void."""
+        """Tell the approvers, in the card's thread, that the question is void."""
         stored = await _approval(connection, message)
         said = VOID.get(stored.why or "", "A new policy decides otherwise, so this is void.")
         return partial(self._below, stored, message, f"{said} {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
-        """Tell the proposer of a policy what became of it: below the card, or in private if nobody was asked."""
+        """Tell the proposer of a policy the outcome: in the card's thread, or in private if nobody was asked."""
         if "approval" not in message.payload:
             return partial(self._note, await self._unasked(connection, message))
         stored = await _approval(connection, message)
@@ -241,7 +242,7 @@ class Messages(Struct, frozen=True):
         return next(iter(accounts), "").rpartition("/")[2], f"{name}, {message.payload['text']}"
 
     async def note(self, connection: Connection, message: Message) -> Deliver:
-        """Answer one person."""
+        """Send an answer to one person."""
         payload = message.payload
         return partial(self._note, (payload["user"], payload["text"]), payload["channel"])
 
@@ -250,7 +251,7 @@ class Messages(Struct, frozen=True):
         if not user:
             return Delivered()  # the run says it, too
         outcome = await self.messenger.post_ephemeral(channel or self.channel, user, text)
-        # Do not repeat an answer that may have arrived: one that comes late or twice confuses.
+        # Do not repeat an answer that may have arrived: an answer that comes late or twice is confusing.
         return Delivered() if isinstance(outcome, ports.PostInDoubt) else _result(outcome)
 
     async def _thread(self, stored: StoredApproval, message: Message, text: str) -> Result:
@@ -259,7 +260,7 @@ class Messages(Struct, frozen=True):
         return await self._below(stored, message, text)
 
     async def _speaks(self, connection: Connection, stored: StoredApproval) -> bool:
-        """True if this question speaks for all that stand on its message: the first that is still open does."""
+        """True if this is the first open question on its message: that one stands for all of them."""
         if stored.listed is None or stored.message is None:
             return True
         every = [one for one in await lists.of_list(connection, stored.approval.id) if one.message == stored.message]
@@ -270,15 +271,15 @@ class Messages(Struct, frozen=True):
         if stored.message is None:
             return Later("The card is not posted yet.")
         told = _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
-        # What waits is said of each question of a list, below the same card: once is enough.
+        # Each question of a list causes this message for the same card, but one message is enough.
         return Delivered(shows_all=True) if isinstance(told, Delivered) and stored.listed is not None else told
 
 
 class _Drawing(Struct, frozen=True):
-    """One post that shows the state of something: where it is, if that is ``known``, and how it is made and redrawn.
+    """One post that shows a state: its place, if that is ``known``, and how to make and redraw it.
 
-    ``about`` is the id of what it shows, which began at ``asked_at``. ``shown`` remembers where the post is, ``state``
-    is what is remembered of it.
+    ``about`` is the id of the shown thing, which began at ``asked_at``. ``shown`` records the place of the post with
+    its ``state``.
     """
 
     messenger: Messenger
@@ -297,8 +298,8 @@ class _Drawing(Struct, frozen=True):
         if self.known is not None:
             return self._redrawn(await self.update(self.known))
         began = self.asked_at.timestamp()
-        # An earlier attempt, ours or that of a dispatcher that died, may have posted it. So may an earlier message
-        # about the same, whose post is recorded nowhere. Only the first message is as old as the question.
+        # An earlier attempt of this or a dead dispatcher may have posted it. An earlier message about the same may
+        # have, too, without a record of its post. Only the first message is as old as the question.
         if self.message.attempts > 1 or self.message.created_at > began:
             match await self.messenger.find_card(self.channel, str(self.about), since=began - 60):
                 case Posted(ref):
@@ -317,7 +318,7 @@ class _Drawing(Struct, frozen=True):
         return _drawn(posted, self._record(posted) if isinstance(posted, Posted) else None)
 
     def _redrawn(self, outcome: PostOutcome) -> Result:
-        """The end of a redrawing. A card that had been refused is remembered as delivered."""
+        """The result of a redrawing. It records a card that had been refused as delivered."""
         again = isinstance(outcome, Posted) and self.state == approvals.CARD_REFUSED
         return _drawn(outcome, self._record(outcome) if again and isinstance(outcome, Posted) else None)
 
@@ -326,7 +327,7 @@ class _Drawing(Struct, frozen=True):
 
 
 async def _card(drawing: _Drawing, approval_id: UUID) -> Result:
-    """Deliver a card. If it is refused, that is remembered with the question: `approval show` and `doctor` say so."""
+    """Deliver a card. A refusal is recorded with the question, and `approval show` and `doctor` report it."""
     result = await drawing.deliver()
     if not isinstance(result, Undeliverable):
         return result

@@ -1,4 +1,4 @@
-"""Outcomes of runs, in words for those who asked for them. They follow from the run's book alone. Pure."""
+"""Outcomes of runs, in words for their requesters. They are derived from the run's book alone. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Outcome:
         self._workflow = workflow
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """True if the run has ended."""
         return self._run.finished
 
@@ -54,11 +54,11 @@ class Outcome:
         return self._run.requested_by
 
     def notice(self, whole: Line) -> Notice:
-        """A notice of something else that happened to the run."""
+        """A notice about another event of the run, with this line."""
         return self._notice(whole, self._told[-1])
 
     def ended(self) -> Notice:
-        """The end of the run, with what became of each thing that it did, or did not do."""
+        """The notice of the run's end, with the outcome of each of its actions."""
         run, lines = self._run, self._lines()
         closed = next((one for one in reversed(self._told) if isinstance(one.event, RunClosed)), self._told[-1])
         whole = self._whole(lines)
@@ -66,8 +66,8 @@ class Outcome:
         rule = self._rule((run.error or {}).get("step")) if whole.word is Word.NOT_DONE else None
         return self._notice(whole, closed, tuple(others[:LISTED_MAX]), len(others[LISTED_MAX:]), rule)
 
-    def held(self, step: str, at: str) -> Notice:
-        """A step that has failed and is held, since ``at`` (ISO 8601)."""
+    def held_step(self, step: str, at: str) -> Notice:
+        """The notice of a step that has failed and is held, since ``at`` (ISO 8601)."""
         run = self._run
         known = run.steps.get(step) or run.past.get(step)
         error: Mapping[str, Any] = (known.last_error if known is not None else None) or {}
@@ -75,7 +75,7 @@ class Outcome:
         return Notice(line, run.run_id, self._workflow, run.reference, at)
 
     def doubted(self, approval: UUID) -> Notice:
-        """A doubt about one action: people are asked what became of it."""
+        """The notice of a doubt about one action: people are asked what became of it."""
         asked = self._run.approvals.get(approval)
         at = next((one for one in reversed(self._told) if getattr(one.event, "approval", None) == approval), None)
         subject = self._title(asked) if asked is not None else self._about()
@@ -105,7 +105,7 @@ class Outcome:
         return Line(word, self._about(), quote=str(error.get("message") or ""))
 
     def _lines(self) -> list[Line]:
-        """The outcome of each step that acted, or was to act."""
+        """The outcome of each step that had an action, done or not."""
         found = []
         done = {row.step_key for row in self._past.receipts() if row.status == ReceiptStatus.SUCCEEDED}
         for step in self._past.steps():
@@ -143,7 +143,7 @@ class Outcome:
         return row is not None and row.step_key == key
 
     def _subject(self, key: str) -> str:
-        """The action of a step, in the words of its operation, or of its question."""
+        """The action of a step, in the words of its operation or of its question."""
         receipts = [row for row in self._past.receipts() if row.step_key == key]
         if receipts and receipts[-1].action.get("summary"):
             return str(receipts[-1].action["summary"])

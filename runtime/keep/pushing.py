@@ -1,10 +1,10 @@
-"""Tells other systems of failed and stuck runs: a signed webhook, e-mail, as the tenant's settings say.
+"""Tells other systems of failed and stuck runs, by signed webhook or e-mail, as the tenant's settings say.
 
-An alarm becomes one order for each channel, in the transaction that leases the alarm. The first one of a topic is sent
-at once; those that follow within an hour become one message, which counts them. What is counted is frozen in the
+An alarm becomes one order for each channel, in the transaction that leases the alarm. The first order of a topic is
+sent at once; those that follow within an hour become one message, which counts them. The count is frozen in the
 message's own order before it is sent, so each attempt says the same under the same id. No channel waits for another.
 
-No text from outside is told: what a system has answered, and what a step was given, stay in the run.
+No text from outside is sent: the answers of systems and the inputs of steps stay in the run.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from runtime.requests.views import folded
 from runtime.store import books, holds, outbox
 from runtime.store.outbox import Message, Shown
 
-# The order that counts, and the messages that go out.
+# The kinds of the orders that are counted, and of the messages that go out.
 GATHER, WEBHOOK, EMAIL = "gather", "webhook", "email"
 PUSHED = (GATHER, WEBHOOK, EMAIL)
 _HELD = "held"
 
 
-class Told(StrEnum):
-    """The types of what is told."""
+class PushType(StrEnum):
+    """The types of messages."""
 
     FAILED = "run.failed"
     IN_DOUBT = "action.in_doubt"
@@ -48,19 +48,24 @@ class Told(StrEnum):
     UNDELIVERED = "message.failed"
 
 
-_TYPES = {"failed:": Told.FAILED, "doubt:": Told.IN_DOUBT, f"{_HELD}:": Told.HELD, f"{BROKEN}:": Told.GLASS}
+_TYPES = {
+    "failed:": PushType.FAILED,
+    "doubt:": PushType.IN_DOUBT,
+    f"{_HELD}:": PushType.HELD,
+    f"{BROKEN}:": PushType.GLASS,
+}
 _SENTENCES = {
-    Told.FAILED: "The run of {workflow} failed{where}: {code}.",
-    Told.IN_DOUBT: "An action of {workflow} was sent{where}, and nobody knows yet whether it was done.",
-    Told.HELD: "A step of {workflow} has failed{where} and is held, until people say what becomes of it: {code}.",
-    Told.GLASS: "Somebody has broken the glass: an action of {workflow} goes out{where} without its approvers.",
-    Told.UNDELIVERED: "A message ({code}) of {workflow} was not delivered. Mend the cause, then send it again: "
+    PushType.FAILED: "The run of {workflow} failed{where}: {code}.",
+    PushType.IN_DOUBT: "An action of {workflow} was sent{where}, and nobody knows yet whether it was done.",
+    PushType.HELD: "A step of {workflow} has failed{where} and is held, until people say what becomes of it: {code}.",
+    PushType.GLASS: "Somebody has broken the glass: an action of {workflow} goes out{where} without its approvers.",
+    PushType.UNDELIVERED: "A message ({code}) of {workflow} was not delivered. Mend the cause, then send it again: "
     "counterseal queue again --kind {code}",
 }
 
 
 class Push(Struct, frozen=True):
-    """A message. ``id`` is the same at each attempt. ``to`` is the person who gets it, "" for a system."""
+    """A message. ``id`` is the same at each attempt. ``to`` is the recipient if it is a person, "" for a system."""
 
     id: UUID
     type: str
@@ -74,10 +79,10 @@ class Sender(Protocol):
 
     @property
     def recipients(self) -> tuple[str, ...]:
-        """Those who get a message of their own each."""
+        """The recipients who each get a message of their own."""
 
     async def send(self, push: Push) -> Result:
-        """Send it. It may have arrived though this says *later*: then it is sent again with the same id."""
+        """Send a message. After ``Later`` it is sent again with the same id, although it may have arrived."""
 
 
 class Pushing(Struct, frozen=True):
@@ -88,21 +93,21 @@ class Pushing(Struct, frozen=True):
     pages: str = ""
 
     def handlers(self) -> dict[str, Handler]:
-        """The handlers of the messages to the channels that are set."""
+        """The handlers of the messages to the configured channels."""
         return {GATHER: self.gather, **{kind: partial(self.push, one) for kind, one in self.senders.items()}}
 
     async def alarm(self, operators: Handler | None, connection: Connection, message: Message) -> Deliver:
-        """Order that each channel hears of an alarm, besides the operators in Slack if there are any.
+        """Order a message about an alarm for each channel, besides that for the operators in Slack.
 
-        A message that could not be pushed is no news for these channels: that would fail again, and again.
+        A failed push causes no alarm on these channels, because that would fail again and again.
         """
         kind, _, about = str(message.payload["topic"]).partition(":")
         if not (kind == "message" and about in PUSHED):
             await self._order(connection, message, message.payload, message.command_id)
         return partial(saying, Delivered()) if operators is None else await operators(connection, message)
 
-    async def held(self, shown: Handler, connection: Connection, message: Message) -> Deliver:
-        """Order that each channel hears once of a held step, besides the people who are asked in Slack."""
+    async def order_hold(self, shown: Handler, connection: Connection, message: Message) -> Deliver:
+        """Order one message about a held step for each channel, besides that for the people asked in Slack."""
         wait = UUID(str(message.payload["wait"]))
         hold = await holds.read(connection, wait)
         if hold.open:
@@ -111,7 +116,7 @@ class Pushing(Struct, frozen=True):
         return await shown(connection, message)
 
     async def _order(self, connection: Connection, message: Message, about: Mapping[str, object], once: UUID) -> None:
-        """Order one message for each channel. A crash leaves all of them or none, and no second one is ordered."""
+        """Order one message for each channel. A crash leaves all of them or none, and none is ordered twice."""
         facts: JsonObject = {"at": _moment(message.created_at)}
         facts |= {name: str(about[name]) for name in ("run", "topic", "approval", "step") if about.get(name)}
         facts |= await self._facts(connection, message.tenant_id, facts)
@@ -122,7 +127,7 @@ class Pushing(Struct, frozen=True):
             await outbox.order(connection, tenant, run, GATHER, {**facts, "channel": channel}, command, key)
 
     async def gather(self, connection: Connection, message: Message) -> Deliver:
-        """Count what is told together, and order the message that says so; hold it while one was sent just before."""
+        """Count the orders that become one message, and order that message; hold it if one was sent just before."""
         channel, topic = str(message.payload["channel"]), str(message.payload["topic"])
         sender, whose = self.senders.get(channel), f"tell:{channel}"
         if sender is None:
@@ -134,7 +139,7 @@ class Pushing(Struct, frozen=True):
         facts = {**await outbox.payload_of(connection, every), "count": len(every), "since": _moment(since)}
 
         async def ordered(connection: Connection) -> None:
-            """Freeze it, and end what it counts: a crash before that has counted nothing."""
+            """Freeze the message, and end the orders that it counts. After a crash before that, nothing is counted."""
             for to in sender.recipients:
                 command = derived_id(message.command_id, f"{channel}:{to}")
                 whole: JsonObject = {**facts, "to": to}
@@ -145,7 +150,7 @@ class Pushing(Struct, frozen=True):
         return partial(saying, Delivered(ordered, shows_all=True))
 
     async def push(self, sender: Sender, connection: Connection, message: Message) -> Deliver:
-        """Send what was frozen, with the run's reference for as long as retention keeps it."""
+        """Send the frozen message, with the run's reference as long as retention keeps it."""
         facts = message.payload
         row = await books.fetch(connection, message.tenant_id, UUID(facts["run"]))
         data: JsonObject = {"tenant": message.tenant_id, "run": facts["run"], "workflow": row["workflow"]}
@@ -156,13 +161,15 @@ class Pushing(Struct, frozen=True):
         return partial(sender.send, push)
 
     async def _facts(self, connection: Connection, tenant: str, about: JsonObject) -> JsonObject:
-        """The step, the operation and the code, from the run's book. If that cannot be read, the topic alone tells."""
+        """The step, the operation and the code, from the run's book. If that cannot be read, only the topic is sent."""
         kind, colon, rest = str(about["topic"]).partition(":")
-        told = _TYPES.get(kind + colon, Told.UNDELIVERED)
+        told = _TYPES.get(kind + colon, PushType.UNDELIVERED)
         found = await books.fetch(connection, tenant, UUID(str(about["run"])))
-        code = rest.rpartition(":")[2] if told is Told.FAILED else rest if told is Told.UNDELIVERED else str(told)
-        step = None if told is Told.UNDELIVERED else await self._step(connection, found, about)
-        if step is not None and told is Told.HELD:
+        code = (
+            rest.rpartition(":")[2] if told is PushType.FAILED else rest if told is PushType.UNDELIVERED else str(told)
+        )
+        step = None if told is PushType.UNDELIVERED else await self._step(connection, found, about)
+        if step is not None and told is PushType.HELD:
             error = step.last_error or {}
             code = str(error.get("code") or error.get("class") or code)
         place = f" at {step.key} ({step.operation})" if step is not None else ""
@@ -171,7 +178,7 @@ class Pushing(Struct, frozen=True):
         return facts if step is None else {**facts, "step": step.key, "operation": step.operation}
 
     async def _step(self, connection: Connection, found: Record, about: JsonObject) -> StepRow | None:
-        """The step that it is about. None if there is none, or if nobody can read the run's book any more."""
+        """The step that the message is about. None if there is none, or if the run's book can no longer be read."""
         if found["purged_at"] is not None:
             return None
         try:
@@ -183,7 +190,7 @@ class Pushing(Struct, frozen=True):
 
 
 def _asked(run: Run, about: JsonObject) -> str:
-    """The step of the question that it is about; "" if it is about none."""
+    """The step of the question that the message is about; "" if it is about none."""
     row = run.approvals.get(UUID(str(about["approval"]))) if "approval" in about else None
     return "" if row is None else row.step_key
 

@@ -1,7 +1,7 @@
 """Judges open questions again, at once when the policy in force has changed (promise 3), in bounded turns (promise 9).
 
-A question may be of a run with a long book, which is folded whole. So a turn is bounded by the lines that it folds, and
-the run is not locked meanwhile: an append that came in between refuses what was decided, and it is decided again.
+A question may belong to a run with a long book, which is folded whole. So a turn is bounded by the lines that it folds,
+and the run is not locked meanwhile: if an append came in between, the decision is refused and made again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from runtime.store import approvals, pauses
 from runtime.store.commits import apply
 from runtime.store.views import load
 
-# A turn ends when it has folded so many lines, and others come to their turn.
+# The lines after which a turn ends, so that others get their turn.
 LINES_MAX = 4_000
-# So often a question is judged without a lock on its run; then with it, which wins every race.
+# The tries to judge a question without a lock on its run. The next try has the lock, which wins every race.
 TRIES = 3
 
-# Ends the wait of a step, and says if it did; the failure of one stops no other.
+# Resumes a waiting step, and says if it did. A failure at one step stops no other.
 EndWait: TypeAlias = Callable[[tuple[UUID, str, UUID]], Awaitable[int]]
-# Makes one repair, and says how much it was; a failure is logged, and counts as nothing.
+# Makes one repair, and returns how much it did. A failure is logged, and counts as nothing.
 Guard: TypeAlias = Callable[[Awaitable[int]], Awaitable[int]]
 
 
 class Reviewed(Struct, frozen=True):
-    """The result for one question: whether it was voided, and the lines of its run's book, which were folded for it."""
+    """The result for one question: if it was voided, and the number of lines of its run's book that were folded."""
 
     voided: bool
     lines: int
@@ -44,10 +44,10 @@ class Reviewed(Struct, frozen=True):
 async def follow(
     database: Database, definitions: Definitions, tenant: str, most: int, end_wait: EndWait, guard: Guard
 ) -> tuple[int, bool]:
-    """Follow a change of a tenant's policy or pauses for one turn; return how much was done, and if more is left.
+    """Follow a change of a tenant's policy or pauses for one turn; return the number of repairs, and if more is left.
 
-    Steps are resumed and questions judged, up to ``most`` of each, and up to ``LINES_MAX`` lines. A crash leaves the
-    turn to be done again, which changes nothing.
+    It resumes steps and judges questions, up to ``most`` of each, and up to ``LINES_MAX`` lines. After a crash the turn
+    is done again, which does no harm.
     """
     async with database.connection() as connection:
         change = await pauses.change(connection, tenant)
@@ -79,7 +79,7 @@ async def follow(
 
 
 async def review_question(database: Database, definitions: Definitions, approval_id: UUID) -> Reviewed:
-    """Judge an open question on its run as it is now, and void it if it would not be asked like this any more.
+    """Judge an open question in its run's current state, and void it if it would no longer be asked like this.
 
     A crash before the commit leaves the question to the next sweep, and its votes are judged again before any intent.
     """
@@ -115,5 +115,5 @@ async def _judged(
         readers.move(transition, step, approval_id)
     else:
         return Reviewed(False, lines)
-    # Guarded by the version: whatever came in between refuses it.
+    # The version guards the append: any append in between refuses it.
     return Reviewed(voided, lines) if await apply(connection, transition.commit()) is not None else None

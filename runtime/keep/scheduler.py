@@ -33,7 +33,7 @@ log = structlog.get_logger(__name__)
 
 BATCH = 10
 LEASE = timedelta(seconds=60)
-# At most this many characters of an unreadable message are logged.
+# The most characters of an unreadable message that are logged.
 _WORDS_MAX = 200
 
 
@@ -48,7 +48,7 @@ class Scheduler(Struct):
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
-        """Look for steps at once: one may be ready, or a slot free."""
+        """Look for steps at once, because one may be ready, or a slot free."""
         self._woken.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -61,8 +61,8 @@ class Scheduler(Struct):
         """Send one batch; return how many steps were admitted.
 
         Each step is marked as sent, and takes its place under the caps, in one statement. A crash before the queue has
-        the message, or before we note that it has, leaves a mark that expires: the sweeper then frees the step and its
-        place. So the message may come twice, and the step's row lets only one through.
+        the message, or before its receipt is recorded, leaves a mark that expires: the sweeper then frees the step and
+        its place. So the message may come twice, and the step's row lets only one through.
         """
         batch: dict[str, asyncpg.Record] = {}
         async with self.database.connection() as connection:
@@ -86,18 +86,18 @@ class Scheduler(Struct):
 
 
 def _dedupe_key(row: asyncpg.Record) -> str:
-    """A key of the step's next lease: a FIFO queue drops a second message for it, and none for a later one."""
+    """The key of the step's next lease: a FIFO queue drops a second message for that lease, not for a later one."""
     return digest([str(row["run_id"]), row["step_key"], row["epoch"] + 1])
 
 
 class PoisonMessage(CountersealError):
-    """A step's message was received time and again, and no worker lived to say what became of it."""
+    """A step's message was received again and again, and no worker survived to record an outcome."""
 
     code = "consistency"
 
 
 class Reconciler(Struct):
-    """Looks at the dead letters every ``interval``. Stateless: any number of them do no harm."""
+    """Settles the dead letters every ``interval``. Stateless: any number of reconcilers do no harm."""
 
     database: Database
     definitions: Definitions
@@ -122,9 +122,10 @@ class Reconciler(Struct):
         return count
 
     async def _settle(self, letter: DeadLetter) -> None:
-        """Do what the row asks for, then delete the letter.
+        """Do what the step's row requires, then delete the letter.
 
-        A crash in between leaves a letter whose step is leased, or has failed, by then: it comes again and is dropped.
+        A crash in between leaves a letter whose step is already leased or failed: the letter comes again and is
+        dropped.
         """
         if letter.step_id is None:
             words = clean(letter.body[:_WORDS_MAX])

@@ -1,9 +1,8 @@
-"""The sweeper: finds what a crash, a lost wake-up or the passing of time has left, and repairs it.
+"""The sweeper: repairs what a crash or a lost wake-up has left, and does what the passing of time makes due.
 
-Expired leases, due retries, the ladder of open questions (remind, escalate, expire), messages and queue messages that
-nobody finished, runs whose payloads have been kept for long enough, leaves of logs that have no place yet. Each repair
-is a transaction of its own, which decides again under the run's lock, so any number of sweepers do no harm. An idle
-sweep is one statement.
+It handles expired leases, due retries, the ladder of open questions (remind, escalate, expire), unfinished messages and
+queue messages, runs whose retention is over, and leaves of logs that have no place yet. Each repair is a transaction of
+its own, which decides again under the run's lock, so any number of sweepers do no harm. An idle sweep is one statement.
 """
 
 from __future__ import annotations
@@ -54,41 +53,42 @@ from runtime.store import approvals, logs, sweeps
 from runtime.store.commits import apply
 from runtime.store.inbox import Kept
 from runtime.store.views import load, load_to_end
-from runtime.work.setbacks import PAUSE, lease_over, leased, set_back_wait
+from runtime.work.setbacks import PAUSE, leased, release_expired, set_back_wait
 
 log = structlog.get_logger(__name__)
 
-# After PostgreSQL was away, no lease is taken away for this long: its worker may only have been unable to extend it,
-# and has outcomes to record.
+# The time after an outage of PostgreSQL during which no lease is taken away: its worker may only have been unable to
+# extend it, and have outcomes to record.
 SPARED_SECONDS = 5.0
 
 
-# The time for which a repair waits for a lock while others have not had their turn: a commit under way takes less.
+# The time that a repair waits for a lock as long as other repairs have not had their turn. A commit takes less.
 FREE_SECONDS = 0.05
 
-# The database's clock has gone back if it is behind ours, counted from the last sweep, by more than this.
+# The database's clock counts as gone back if since the last sweep it is behind ours by more than this.
 BACK = timedelta(seconds=2)
 
-# A head that moved is looked for this long before the last look: a line may keep an earlier time than it was told at.
+# The overlap of looks for moved heads of books, because a line may have an earlier time than that of its append.
 HEADS = timedelta(minutes=10)
 
-# The interval at which all kept signals are looked at, not only the newest.
+# The interval at which all kept signals are checked, and not only the newest.
 WHOLE_SECONDS = 60.0
 
 
 class Repair(Struct, frozen=True):
-    """One repair: its run, if it is of one, and what makes it with a database that is as patient as there is time."""
+    """One repair: its run, if any, and its function, whose database waits for locks as long as there is time."""
 
     run_id: UUID | None
     make: Callable[[Database], Awaitable[int]]
 
 
 class Sweeper(Struct):
-    """Sweeps every ``interval``. Stateless: what it does follows from the database alone.
+    """Sweeps every ``interval``. Stateless: everything it does is derived from the database.
 
     ``stores`` gives the store of a tenant's evidence; without it no evidence was ever written.
 
-    ``lease`` is the span of workers' leases: one that ends later was taken before the database's clock went back.
+    ``lease`` is the duration of workers' leases: a lease that ends later was taken before the database's clock went
+    back.
     """
 
     database: Database
@@ -121,7 +121,7 @@ class Sweeper(Struct):
             await lanes.end()
 
     async def turn(self, lanes: Lanes) -> int:
-        """Repair what is due, and let ``lanes`` begin what takes long. Return how many things were due."""
+        """Make the due repairs, and let ``lanes`` begin long ones. Return the number of due repairs."""
         due = await self._due()
         lanes.begin("consequences", partial(self._consequences, due.changed), due.changed)
         lanes.begin("purges", partial(self._purges, due.purges), due.purges)
@@ -129,7 +129,7 @@ class Sweeper(Struct):
         return await self._repaired(due)
 
     async def sweep(self) -> int:
-        """Repair everything that is due; return how many things were."""
+        """Make all due repairs; return their number."""
         due = await self._due()
         count = await self._repaired(due)
         await self._ordered(due.unordered)
@@ -154,9 +154,9 @@ class Sweeper(Struct):
         return due
 
     async def _repaired(self, due: sweeps.Due) -> int:
-        """Make every short repair that is due: first those whose rows are free, then the others, for a turn in all.
+        """Make the short repairs that are due, in one turn: first those whose rows are free, then the others.
 
-        Somebody who has vanished may hold a run, and PostgreSQL finds that out later: nobody else's run waits for it.
+        A vanished client may hold a run's lock until PostgreSQL notices; other runs do not wait for that.
         """
         spared = asyncio.get_running_loop().time() < self._spared_until
         waiting: list[Repair] = []
@@ -203,7 +203,7 @@ class Sweeper(Struct):
         return await Signaling(database, self.definitions).deliver(kept)
 
     async def _consequences(self, tenants: Sequence[str]) -> int:
-        """Follow what has changed in these tenants, a turn each, so that each has its share."""
+        """Follow the changes in these tenants, one turn for each, so that each has its share."""
         count = 0
         for tenant in tenants:
             count += await self._guarded(Repair(None, partial(self._follow, tenant, len(tenants))), self.database)
@@ -228,7 +228,7 @@ class Sweeper(Struct):
         return count
 
     async def _ordered(self, tenants: Sequence[str]) -> int:
-        """Give the leaves of these tenants' logs their order. That repairs nothing, so it counts for nothing."""
+        """Give the leaves of these tenants' logs their places. That is no repair, so it does not count."""
 
         async def order(tenant: str, database: Database) -> int:
             async with database.connection() as connection:
@@ -241,7 +241,7 @@ class Sweeper(Struct):
     async def _guarded(self, repair: Repair, database: Database, waiting: list[Repair] | None = None) -> int:
         """Make one repair. A failure is logged, and does not stop the others.
 
-        One that met a lock is put with those that are ``waiting``, if there are such.
+        A repair that met a lock is appended to ``waiting``, if that is given.
         """
         try:
             return int(await repair.make(database))
@@ -271,13 +271,13 @@ class Sweeper(Struct):
             if step is None:
                 await sweeps.forget(connection, run_id, claim.key)
                 return True
-            lease_over(transition, step)
+            release_expired(transition, step)
             return await apply(connection, transition.commit()) is not None
 
     async def _barrier(self, connection: Connection, run_id: UUID) -> bool:
-        """Append a barrier that is due: the last step of the super-step has left, and the process that owed it is gone.
+        """Append a due barrier: the last step of the super-step has left, and the process that owed it is gone.
 
-        The next super-step may want more items of a loop than are kept beside the book, so the book is read whole.
+        The next super-step may need more items of a loop than the stored run has, so the whole book is read.
         """
         transition = await self._open(connection, run_id, afresh=True)
         if transition.run.executing or transition.run.finished:
@@ -309,7 +309,7 @@ class Sweeper(Struct):
                 case WaitKind.RETRY | WaitKind.PAUSE:
                     transition.resume(step, wait)
                 case _ if step.status is not StepState.WAITING:
-                    # The step is still beginning something outside; its worker decides what comes of that.
+                    # The step is still beginning its work outside; its worker decides what follows.
                     due = int(PAUSE.total_seconds())
                     transition.tell(WaitPostponed(wait.wait_id, wait.kind, due), step=step_key)
                 case WaitKind.TIMER:
@@ -319,7 +319,7 @@ class Sweeper(Struct):
             return await apply(connection, transition.commit()) is not None
 
     async def _seal(self, run_id: UUID, database: Database) -> bool:
-        """Seal an open run whose time to wait for more steps is over."""
+        """Seal an open run whose time for further steps is over."""
         async with database.transaction() as connection:
             transition = await self._open(connection, run_id)
             transition.seal(ENGINE)
@@ -334,8 +334,8 @@ class Sweeper(Struct):
 def _climb(transition: Transition, step: StepRow, wait: WaitRow, age: float, seen: bool) -> None:
     """Take the next rung of an unanswered question: remind, escalate, or expire. Time alone approves nothing.
 
-    The rungs are counted from the question's start, ``age`` seconds ago. So an outage of the keepers postpones none,
-    and once the last one is due, nobody is reminded any more.
+    The rungs are counted from the question's start, ``age`` seconds ago. So an outage of the keepers postpones none of
+    them, and once the last one is due, nobody is reminded any more.
     """
     context: dict[str, Any] = dict(wait.context or {})
     approval_id, ladder, index = UUID(context["approval"]), context["ladder"], context["next"]

@@ -1,10 +1,11 @@
-"""Tells people in private what became of runs: whoever asked hears every outcome, operators hear of what failed.
+"""Tells people the outcomes of runs in private: requesters hear every outcome, operators hear of failures.
 
-Each outcome is one message of the outbox, ordered by the append that it tells of. A post that may have landed is looked
-for by its key before it is repeated, so a person reads it once. Messages wait until a person's quiet hours end. A
+Each outcome is one message of the outbox, ordered by the append that records the outcome. Before a post is repeated, an
+earlier one is looked for by its key, so a person reads it once. Messages wait until a person's quiet hours end. A
 machine hears nothing, and nobody hears a value that is secret.
 
-To the operators many failures of a topic (a workflow and the code of its failure) become one message, which counts.
+Many failures of a topic (a workflow and the code of its failure) become one message to the operators, with their
+number.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ log = structlog.get_logger(__name__)
 
 # The group of the directory that hears of failed runs, doubts and failed messages.
 OPERATORS = "operators"
-# Failures of one topic become one message for so long.
+# The time during which failures of one topic become one message.
 WINDOW = timedelta(hours=1)
 _MESSAGE, _DOUBT = "message:", "doubt:"
 
 
 class Telling(Struct, frozen=True):
-    """Delivers what people hear in private. ``pages`` is the address below which runs have pages, "" for none."""
+    """Delivers the private messages to people. ``pages`` is the address below which runs have pages, "" for none."""
 
     messenger: Messenger
     definitions: Definitions
@@ -61,7 +62,7 @@ class Telling(Struct, frozen=True):
         return {TOLD: self.outcome, ALARM: self.alarm, ALARMED: self.alarmed, ASKED: self.asked}
 
     async def outcome(self, connection: Connection, message: Message) -> Deliver:
-        """Tell the person who requested a run what became of it."""
+        """Tell the requester of a run its outcome."""
         people = await tenants.directory(connection, message.tenant_id)
         book = await books.read(connection, message.tenant_id, UUID(message.payload["run"]))
         if book.purged or book.row["trigger_type"] == OWN_TRIGGER:
@@ -72,15 +73,15 @@ class Telling(Struct, frozen=True):
         if entry is None or account is None:
             return _nothing()
         approval = message.payload.get("approval")
-        if not (outcome.over if approval is None else outcome.asks(UUID(approval))):
+        if not (outcome.is_over if approval is None else outcome.asks(UUID(approval))):
             return _nothing()  # the run was retried, or the doubt is resolved: another message says what came of that
-        if held := await _held(connection, message.tenant_id, entry):
+        if held := await _quiet_time(connection, message.tenant_id, entry):
             return partial(saying, held)
         notice = outcome.ended() if approval is None else outcome.doubted(UUID(approval))
         return partial(self._post, account, message, replace(notice, link=self._link(notice.run_id)))
 
     async def asked(self, connection: Connection, message: Message) -> Deliver:
-        """Tell a person that they are asked for more about their request, or that a question was handed to them."""
+        """Tell a person that approvers ask for more about their request, or that a question was handed to them."""
         people = await tenants.directory(connection, message.tenant_id)
         entry = people.entry(str(message.payload["person"]))
         account = _account(entry)
@@ -89,7 +90,7 @@ class Telling(Struct, frozen=True):
         said = every[message.payload["place"] : message.payload["place"] + 1]
         if entry is None or account is None or not said:
             return _nothing()  # a machine has asked, whose owner reads it in the thread; or the question is over
-        if held := await _held(connection, message.tenant_id, entry):
+        if held := await _quiet_time(connection, message.tenant_id, entry):
             return partial(saying, held)
         [one], card, asked = said, CardContent.from_json(stored.card).masked(), stored.approval
         line = Line(Word.HANDED if one.to else Word.ASKED, card.title, by=one.name, quote=one.text)
@@ -99,7 +100,7 @@ class Telling(Struct, frozen=True):
         return partial(self._post, account, message, Notice(line, *place, link=link, answer=answer))
 
     async def alarm(self, connection: Connection, message: Message) -> Deliver:
-        """Order a message to each operator: one who cannot be reached holds up no other."""
+        """Order a message to each operator separately, so that one who cannot be reached delays no other."""
         people = await tenants.directory(connection, message.tenant_id)
         operators = [one for one in people.entries.values() if OPERATORS in one.groups and _account(one)]
 
@@ -113,14 +114,14 @@ class Telling(Struct, frozen=True):
         return partial(saying, Delivered(ordered))
 
     async def alarmed(self, connection: Connection, message: Message) -> Deliver:
-        """Tell one operator of a failure; if there was one of its topic just before, count it there."""
+        """Tell one operator of a failure; if one of the same topic came just before, count it in that message."""
         people = await tenants.directory(connection, message.tenant_id)
         person, topic = str(message.payload["person"]), str(message.payload["topic"])
         entry = people.entries.get(person)
         account = _account(entry)
         if entry is None or account is None or OPERATORS not in entry.groups:
             return _nothing()
-        if held := await _held(connection, message.tenant_id, entry):
+        if held := await _quiet_time(connection, message.tenant_id, entry):
             return partial(saying, held)
         newest = await outbox.payload_of(connection, (message.command_id, *message.behind))
         shown = await outbox.notice(connection, message.tenant_id, person, topic, WINDOW)
@@ -139,7 +140,7 @@ class Telling(Struct, frozen=True):
         return partial(self._update, MessageRef(shown.channel, shown.message_ts), notice, noticed)
 
     async def _failure(self, connection: Connection, tenant: str, facts: JsonObject, people: Directory) -> Notice:
-        """The failure, from the run's book. If that cannot be read, the operators hear of just that."""
+        """The notice of a failure, from the run's book. If the book cannot be read, the notice says so."""
         run_id, topic = UUID(str(facts["run"])), str(facts["topic"])
         found = await books.fetch(connection, tenant, run_id)
         row = dict(found)
@@ -160,14 +161,14 @@ class Telling(Struct, frozen=True):
             return _plain(row, line)
         if topic.startswith(_DOUBT):
             notice = outcome.doubted(UUID(str(facts["approval"])))
-        elif outcome.over:
+        elif outcome.is_over:
             notice = replace(outcome.ended(), retry=True)
         else:
             notice = outcome.notice(Line(Word.FAILED, str(row["workflow"]), "Somebody has tried it again since."))
         return replace(notice, asked=False, link=self._link(run_id))
 
     async def _broken(self, connection: Connection, approval_id: UUID, row: Row) -> Notice:
-        """The use of broken glass: what goes out, who has let it out and why, and who reviews it."""
+        """The notice of emergency access (break glass): what goes out, who let it out and why, and who reviews it."""
         stored = await approvals.read(connection, approval_id)
         terms, voted = stored.approval.terms.break_glass, [one for one in stored.approval.votes if one.glass]
         review = " and ".join(terms.review) if terms is not None else OPERATORS
@@ -190,10 +191,10 @@ class Telling(Struct, frozen=True):
         notice: Notice,
         remember: Callable[[MessageRef, Connection], Awaitable[None]] | None = None,
     ) -> Result:
-        """Post a notice once. Slack takes no key of ours by which it would refuse a second one.
+        """Post a notice once. Slack has no idempotency key by which it would refuse a second one.
 
-        So an attempt after the first looks for the key in the person's messages. A crash after the post and before its
-        end is recorded is such a case.
+        So an attempt after the first looks for the notice's key in the person's messages. After a crash between the
+        post and its record, it finds the key there.
         """
         key = str(message.command_id)
         outcome: ports.FindOutcome | PostOutcome = ports.Absent()
@@ -224,7 +225,7 @@ def _result(
 
 
 def _plain(row: Row, line: Line) -> Notice:
-    """A notice of a run by its row alone."""
+    """A notice about a run, made only from its row."""
     return Notice(line, UUID(int=row["run_id"].int), str(row["workflow"]), str(row["reference"] or ""), "")
 
 
@@ -233,14 +234,14 @@ def _nothing() -> Deliver:
 
 
 def _account(entry: Entry | None) -> str | None:
-    """The Slack account of a person who is active; None for a machine, and for whoever has none."""
+    """The Slack account of an active person; None for a machine, and for a person without one."""
     if entry is None or entry.standing is not Standing.PERSON:
         return None
     return next(iter(entry.accounts(Kind.SLACK)), "").rpartition("/")[2] or None
 
 
-async def _held(connection: Connection, tenant: str, entry: Entry) -> Held | None:
-    """The wait until the quiet hours of a person end; None outside of them."""
+async def _quiet_time(connection: Connection, tenant: str, entry: Entry) -> Held | None:
+    """The wait until a person's quiet hours end; None outside of quiet hours."""
     if entry.quiet is None:
         return None
     now, *_ = await tenants.directory_now(connection, tenant)

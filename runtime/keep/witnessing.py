@@ -29,9 +29,9 @@ class WitnessAddress(Struct, frozen=True):
 
 
 async def cosigned(witnesses: Sequence[WitnessAddress], note: Note, leaves: Sequence[bytes]) -> Note:
-    """The checkpoint with the cosignatures of all witnesses that answer. One that does not is logged, and left out.
+    """The checkpoint with the cosignatures of all witnesses that answer. A witness that does not answer is logged.
 
-    ``leaves`` are all hashes of leaves. A crash leaves a checkpoint without cosignatures; the next one gets them.
+    ``leaves`` are the hashes of all leaves. A crash leaves a checkpoint without cosignatures; the next one gets them.
     """
     async with httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client:
         found = await asyncio.gather(*(_asked(client, one, note, leaves) for one in witnesses))

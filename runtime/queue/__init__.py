@@ -1,1 +1,1 @@
-"""The way of a step to a worker: one port, two adapters. A message carries a step's id; the row decides."""
+"""The queues that bring steps to workers: one port, two adapters. A message carries a step's id; the row decides."""

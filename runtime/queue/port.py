@@ -1,7 +1,7 @@
-"""The port: how a worker hears of ready steps, and how it leases the next one.
+"""The port of the queue, by which a worker hears of ready steps and leases the next one.
 
-Whatever the queue says, the step's row decides: a message that comes twice, late or never only changes when a
-step is looked at. Every adapter passes tests/queue's one behaviour suite.
+The step's row decides, whatever the queue says: a message that comes twice, late or never only changes when a worker
+looks at the step. Every adapter passes the same tests of behaviour in tests/queue.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from core.db import Connection
 
 
 class Delivery(Protocol):
-    """One thing to do, as the queue gave it."""
+    """One piece of work from the queue."""
 
     async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> list[asyncpg.Record]:
-        """Lease the step that it names, or up to ``count`` ready ones, in one statement; none if there is none."""
+        """Lease the step that the delivery names, or up to ``count`` ready ones, in one statement. May return none."""
 
     async def extend(self, lease: timedelta) -> None:
         """Ask the queue to keep the message hidden. Advisory: the lease is what counts."""
@@ -47,9 +47,10 @@ class WorkQueue(Protocol):
 
 
 class DeadLetter(Struct, frozen=True):
-    """A message that the queue has given up, because it was received too often and never taken off.
+    """A message that the queue has given up, because it was received too often and never deleted.
 
-    ``step_id`` is None if the message is none of ours; ``body`` is what it says, as it came. ``handle`` deletes it.
+    ``step_id`` is None if the message is not from Counterseal; ``body`` is its raw text. ``handle`` identifies it for
+    deletion.
     """
 
     message_id: str
@@ -62,10 +63,10 @@ class DeadLetters(Protocol):
     """The messages that the queue has given up. Safe for several concurrent readers."""
 
     async def receive(self) -> Sequence[DeadLetter]:
-        """Some of them, hidden from others for a while; none if there are none. Waits for a second at most."""
+        """Receive dead letters, hiding them from others for a while. May return none; waits for a second at most."""
 
     async def delete(self, letter: DeadLetter) -> None:
-        """Delete it for good. If that fails, it comes again."""
+        """Delete a dead letter for good. If that fails, it comes again."""
 
 
 @dataclass(frozen=True, slots=True)

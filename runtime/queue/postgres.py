@@ -13,7 +13,7 @@ from runtime.store import claims
 
 
 class PostgresDelivery:
-    """A turn to look for steps."""
+    """A permission to look for ready steps once."""
 
     async def claim(self, connection: Connection, owner: str, lease: timedelta, count: int) -> list[asyncpg.Record]:
         """Lease ready steps of the tenant whose turn it is."""
@@ -27,10 +27,10 @@ class PostgresDelivery:
 
 
 class PostgresQueue:
-    """Hands out one turn per wake-up, and one after ``idle`` in case a wake-up was lost.
+    """Hands out one look for steps per wake-up, and one after ``idle`` in case a wake-up was lost.
 
-    A worker that finds something to claim wakes the queue again. So a burst fills all free places, and costs one look
-    in vain at its end.
+    A worker that finds something to claim wakes the queue again. So a burst of steps fills all free places, and costs
+    only one useless look at its end.
     """
 
     needs_dispatch = False
@@ -41,11 +41,11 @@ class PostgresQueue:
         self._woken.set()
 
     def wake(self) -> None:
-        """Something may have become ready. Called on NOTIFY, and by a worker that has just claimed a step."""
+        """Have a worker look for steps. Called on NOTIFY, and by a worker that has just claimed a step."""
         self._woken.set()
 
     async def receive(self, count: int) -> list[PostgresDelivery]:
-        """One turn, after a wake-up or when ``idle`` has passed."""
+        """Return one look for steps, after a wake-up or when ``idle`` has passed."""
         await rest(self._woken, self._idle)
         self._woken.clear()
         return [PostgresDelivery()]

@@ -28,15 +28,15 @@ log = structlog.get_logger(__name__)
 BATCH_MAX = 10
 VISIBILITY_MAX_SECONDS = 12 * 3600
 _MESSAGE_BYTES_MAX = 1024
-# How long a dead letter is hidden from the other keepers while one looks at it: less than the lease that it may take.
+# The seconds for which a keeper hides a dead letter from others: less than the lease that it may take.
 _DEAD_LETTER_SECONDS = 20
 _COUNTS = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible", "ApproximateNumberOfMessagesDelayed")
 
 
 class SqsAddress(Struct, frozen=True):
-    """One queue at SQS. ``client`` is boto3's, made by ``app``; its calls block, so they run in threads.
+    """One queue at SQS. ``client`` is a client of boto3, made by ``app``; its calls block, so they run in threads.
 
-    ``setting`` is the variable that names the queue, for whoever has to repair it.
+    ``setting`` is the variable that names the queue, for error messages.
     """
 
     client: Any
@@ -85,7 +85,7 @@ class SqsDelivery(Struct, frozen=True):
         return await claims.claim_step(connection, owner, lease, self.step_id)
 
     async def extend(self, lease: timedelta) -> None:
-        """Keep the message hidden while we work; a failure only means that it comes again, and finds the lease."""
+        """Keep the message hidden during the work. After a failure it only comes again, and finds the lease."""
         seconds = min(int(lease.total_seconds()), VISIBILITY_MAX_SECONDS)
         try:
             await self.queue.call("change_message_visibility", ReceiptHandle=self.handle, VisibilityTimeout=seconds)
@@ -119,7 +119,7 @@ class SqsQueue:
         return deliveries
 
     async def sent(self, messages: list[tuple[str, str, str]]) -> list[str]:
-        """Send in batches of ten. What SQS did not accept is not returned: its mark expires, it is sent again."""
+        """Send in batches of ten. A message that SQS did not accept is sent again when its mark has expired."""
         accepted: list[str] = []
         for start in range(0, len(messages), BATCH_MAX):
             batch = messages[start : start + BATCH_MAX]
@@ -138,19 +138,19 @@ class SqsQueue:
 
 
 class SqsDeadLetters:
-    """The queue that the redrive policy of the queue for steps names."""
+    """The dead-letter queue that the redrive policy of the queue for steps names."""
 
     def __init__(self, client: Any, url: str, *, wait: timedelta = timedelta(seconds=1)) -> None:
         self._address = SqsAddress(client, url, "COUNTERSEAL_SQS_DLQ_URL")
         self._wait = wait
 
     async def receive(self) -> list[DeadLetter]:
-        """Up to ten. ``TransportError`` if SQS cannot be reached."""
+        """Receive up to ten dead letters. ``TransportError`` if SQS cannot be reached."""
         found = await self._address.receive(BATCH_MAX, self._wait, VisibilityTimeout=_DEAD_LETTER_SECONDS)
         return [_dead_letter(message) for message in found]
 
     async def delete(self, letter: DeadLetter) -> None:
-        """Delete one; see ``SqsAddress.delete``."""
+        """Delete a dead letter; see ``SqsAddress.delete``."""
         await self._address.delete(letter.handle)
 
 

@@ -12,7 +12,7 @@ from policy.evaluate import evaluate
 from policy.sets import NO_POLICIES, PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
-from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.agent_result import remembered_agents
 from runtime.engine.life.transition import writes_of
 from runtime.engine.model.events import AgentBegan, DecisionMade
 from runtime.engine.model.workflow import Workflow
@@ -54,7 +54,7 @@ async def _origins(
     people = await tenants.directory(connection, row["tenant_id"])
     since = await documents.directory_since(connection, row["tenant_id"])
     began = [recorded for recorded in book.events if isinstance(recorded.event, AgentBegan)]
-    others = sorted({one for recorded in began for one in wanted([recorded], recorded.step or "")})
+    others = sorted({one for recorded in began for one in remembered_agents([recorded], recorded.step or "")})
 
     def starters(at: datetime) -> Sequence[str]:
         today = starter_of(opened.trigger or "", opened.requested_by or "", people)

@@ -1,8 +1,8 @@
-"""Calls connectors with a deadline, and records what is known of a call even if its lease is lost meanwhile.
+"""Calls connectors with a deadline, and records what is known about a call even if its lease is lost meanwhile.
 
 A missing connector, a timeout, an exception or an unstorable result becomes an ``Outcome``, never an exception. If the
-lease is lost, the call is cut off: the worker that has the step now may be sending the same. What is known of the call
-is then recorded without a lease (``action.late``), and decides nothing.
+lease is lost, the call is cut off, because the worker that has the step now may be sending the same. The known facts
+about the call are then recorded without a lease (``action.late``), and decide nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ from runtime.work.lease import HeldStep, Holder, LostLease
 
 log = structlog.get_logger(__name__)
 
-# The code of a refusal because an input is not the canonical one that policy judges.
+# The code of a refusal because an input differs from the canonical one, which policy judges.
 NOT_CANONICAL = "not_canonical"
 DELAY_SECONDS_MAX = 24 * 3600.0
 CODE_CHARACTERS_MAX = 200
@@ -79,7 +79,7 @@ async def read_before(connectors: Connectors, work: ReadBefore) -> Before | Refu
         return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
     read = await _bounded(connector.read_before(work.call), work.call.timeout_seconds)
     if not isinstance(read, Before):
-        return _said(read)
+        return _storable_texts(read)
     problem = unfit([read.values, read.version, read.facts, [*read.writers]], "What was read from the target")
     return read if problem is None else Refused(UNUSABLE, problem)
 
@@ -103,8 +103,8 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
 def _kept(done: Done, *, happened: bool) -> Done | Unfit:
     """The part of the result that can be stored. The external id is always kept.
 
-    An effect that ``happened`` is done, whatever its answer holds: markers name what cannot be kept. What was only read
-    can be read again, so a result that cannot be stored fails the step.
+    An effect that ``happened`` is done, whatever its answer holds: markers replace the parts that cannot be stored. A
+    mere read can be repeated, so its step fails if the result cannot be stored.
     """
     usage = done.usage
     if usage is not None and not _countable(usage):
@@ -127,7 +127,7 @@ def _both(value: Any) -> JsonObject:
 
 
 def _begun(parked: Parked) -> Parked:
-    """The storable part of what a durable operation reports of its start. The rest is dropped: it has begun anyway."""
+    """The storable part of a durable operation's report of its start. The rest is dropped, because it has begun."""
     kept = _kept(Done(parked.output, parked.external_id), happened=True)
     assert isinstance(kept, Done), "an effect that happened is done"
     return Parked(kept.external_id, kept.output, parked.secrets)
@@ -139,7 +139,7 @@ def _countable(usage: Usage) -> bool:
     return counts and all(type(text) is str and clean(text, CODE_CHARACTERS_MAX) == text for text in texts)
 
 
-def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
+def _storable_texts(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
     """Make an outcome's texts storable. A refusal's code goes into the audit, so it must be short."""
     match outcome:
         case Refused():
@@ -154,7 +154,7 @@ def _said(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent | InDoubt:
 
 
 def _delay(seconds: float | None) -> float | None:
-    """Bound a delay that an outside system asks for. None if there is none, or it is not finite."""
+    """Bound a delay that an outside system asks for. None if there is none, or if it is not finite."""
     if seconds is None or not isfinite(seconds):
         return None
     return min(max(seconds, 0.0), DELAY_SECONDS_MAX)
@@ -167,7 +167,7 @@ def _cannot_tell(message: str) -> Probe:
 async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = NO_SECRETS) -> Result | InDoubt:
     """Await a connector with a deadline. If it overruns or raises, the call is in doubt.
 
-    The log has where it was raised, and not the words of the error: these may repeat what was sent.
+    The log names the place of the error, and not its message, which may repeat what was sent.
     """
     try:
         async with asyncio.timeout(seconds + GRACE.total_seconds()):
@@ -184,7 +184,7 @@ async def _bounded(call: Awaitable[Result], seconds: float, secrets: Secrets = N
 class Calling:
     """One call of a connector, from its sending to the commit that settles it.
 
-    If the lease is lost, what is known is still recorded, except of a call without a receipt: it has no side effect.
+    If the lease is lost, the known facts are still recorded, unless the call has no receipt and so no side effect.
     """
 
     _tools: Tools
@@ -196,10 +196,10 @@ class Calling:
     _answered: datetime | None = None
 
     async def perform(self) -> Next:
-        """Perform the call under the lease, and commit what came of it.
+        """Perform the call under the lease, and commit its outcome.
 
-        If the lease is lost or the run purged, tell what is known (at least that the call may have been sent) and raise
-        ``LostLease``.
+        If the lease is lost or the run purged, record what is known (at least that the call may have been sent) and
+        raise ``LostLease``.
         """
         outcome: Outcome | Unfit | None = None
         chance = random.random()
@@ -221,7 +221,7 @@ class Calling:
         name = work.operation.connector
         if (connector := connectors.get(name)) is None:
             return Refused(NOT_CONFIGURED, str(connectors.missing(name)))
-        # The last look before it leaves: an action that was kept by an earlier release may not be canonical.
+        # The last check before the call leaves: an action stored by an earlier release may not be canonical.
         if (problem := unsendable(work.operation.handler, work.call.input)) is not None:
             return Refused(NOT_CANONICAL, problem)
         secrets = Secrets.of(work.operation, work.call.input) if work.operation.takes_secrets else NO_SECRETS
@@ -236,7 +236,7 @@ class Calling:
             case Parked() as parked:
                 return _begun(parked)
             case other:
-                return _said(other)
+                return _storable_texts(other)
 
     async def _carried(self, call: Awaitable[Outcome]) -> Outcome:
         """Await a call that carries the run's trace."""
@@ -248,7 +248,7 @@ class Calling:
             tracing.OUTBOUND.reset(carried)
 
     def _watched(self, outcome: Outcome, sent: datetime, answered: datetime) -> None:
-        """Tell whoever watches this process of the call; no value, and no word of the other system."""
+        """Report the call to the watcher of this process, without values and without the other system's words."""
         if not tracing.watchers:
             return
         hold, operation = self._hold, self._work.operation
@@ -262,7 +262,8 @@ class Calling:
     async def _tell(self, outcome: Outcome | Unfit | None) -> None:
         """Append what is known as ``action.late``; retry while PostgreSQL is away.
 
-        A crash before that loses only this report: the intent leaves the step in doubt, and its next lease resolves it.
+        A crash before the append loses only this event: the intent leaves the step in doubt, and its next lease
+        resolves it.
         """
         receipt, hold, sent = self._work.receipt, self._hold, self._sent
         if receipt is None or sent is None:
@@ -289,7 +290,7 @@ class Calling:
             self._patience.settled(self)
 
     async def _append(self, event: ActionLate) -> None:
-        """Lock the run, so that the append cannot lose a race, and append the event to it. The queue is not touched.
+        """Lock the run, so that the append cannot lose a race, and append the event. The queue does not change.
 
         The whole book is folded, because the receipt's step may be long over. This is rare.
         """
@@ -302,7 +303,7 @@ class Calling:
                 await audit.record(connection, view.tenant_id, EventType.ACTION_LATE, self._actor, facts)
                 return
             transition = Transition(late.without_rows(whole), NO_GRAPH)
-            if late.is_told(transition, event):
+            if late.is_recorded(transition, event):
                 return
             late.tell(transition, event, self._actor)
             if not await apply(connection, transition.commit()):

@@ -1,6 +1,6 @@
-"""The appends of a worker, and their dependencies: commits of different runs that are ready at once go together.
+"""The appends of a worker, and their dependencies. Commits of different runs that are ready together go together.
 
-Each commit has its own guard. So one that is repeated after a crash finds that its run has moved on: a no-op.
+Each commit has its own guard. So a commit that is repeated after a crash changes nothing: its run has moved on.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from runtime.engine.model.rows import Commit
 from runtime.store.commits import Applied, apply, apply_together, can_go_together
 from runtime.work.lease import Recent
 
-# Applies each commit whole or not at all. None: its run is not as expected any more, so nothing was applied.
+# Applies each commit whole or not at all. None for a commit that was not applied, because its run has moved on.
 Committer: TypeAlias = "Grouping[Commit, Applied | None]"
 
 
 def committer(
     connection: Callable[[], AbstractAsyncContextManager[Connection]], *, writers: int = WRITERS
 ) -> Committer:
-    """A committer over connections that ``connection`` gives; see ``commits.apply`` and ``commits.apply_together``."""
+    """Make a committer on connections from ``connection``; see ``commits.apply`` and ``commits.apply_together``."""
     return Grouping(connection, apply, _together, _fits, writers=writers)
 
 
@@ -36,7 +36,7 @@ async def _together(connection: Connection, items: Sequence[Commit]) -> list[App
 
 
 def _fits(item: Commit, taken: Sequence[Commit]) -> bool:
-    """True if the commit may go with those taken: of another run than each of them, with leases of the same span."""
+    """True if the commit may join the ones taken: none is of the same run, and all have leases of the same duration."""
     if not taken:
         return can_go_together(item)
     return item.lease == taken[0].lease and all(item.run_id != other.run_id for other in taken)
@@ -44,7 +44,7 @@ def _fits(item: Commit, taken: Sequence[Commit]) -> bool:
 
 @dataclass(frozen=True)
 class WorkerDeps:
-    """The dependencies of making appends. ``owner`` names this worker in leases, which last for ``lease``."""
+    """The dependencies of a worker's appends. ``owner`` names the worker in leases, which last for ``lease``."""
 
     database: Database
     definitions: Definitions

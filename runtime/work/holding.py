@@ -1,4 +1,4 @@
-"""The dependencies of a worker, and what it reads of a step that it has claimed."""
+"""The dependencies of a worker, and the reads for a step that it has claimed."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from approvals.ports import SlackGroups
 from connectors.of_tenants import TenantConnectors
 from core.db import Connection, Database
 from runtime.definition.catalog import Definitions
-from runtime.engine.book.agent_chat import KEPT_MAX, Chat, Listeners, chat_of
-from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.agent_chat import KEPT_MAX, Chat, ConversationCache, chat_of
+from runtime.engine.book.agent_result import remembered_agents
 from runtime.engine.book.instructions import Known, known_of, leased
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.rows import Claim, StepRow
@@ -39,9 +39,9 @@ Rehearse: TypeAlias = Callable[[str, UUID, Claim, str], Awaitable[None]]
 class Tools:
     """The dependencies of driving; constructed by ``app``. ``owner`` is this worker's name in leases.
 
-    ``slack`` gives what says who is in a tenant's Slack groups; without it, each is empty. ``rehearse`` begins a step
-    in another process, and tells nobody; it raises ``TooCostly`` if that was ended. ``propagates``: calls carry the
-    run's trace.
+    ``slack`` gives the reader of a tenant's Slack groups; without it, all groups are empty. ``rehearse`` begins a step
+    in another process without effects; it raises ``TooCostly`` if that process was ended. ``propagates`` says that
+    calls carry the run's trace.
     """
 
     database: Database
@@ -55,12 +55,12 @@ class Tools:
 
     @cached_property
     def recent(self) -> Recent:
-        """The runs that this worker met last."""
+        """A cache of the runs that this worker read last."""
         return Recent()
 
     @cached_property
     def chats(self) -> Chats:
-        """Conversations of the agents that this worker met last."""
+        """A cache of the conversations of agents that this worker read last."""
         return Chats()
 
     @cached_property
@@ -74,7 +74,7 @@ class Tools:
         return WeakValueDictionary()
 
     def pump(self, run_id: UUID) -> Pump:
-        """The pump of a run, shared by all who hold a step of it here. It is dropped with the last of them."""
+        """The pump of a run, shared by all drives of its steps in this process, and dropped with the last of them."""
         pump = self._pumps.get(run_id)
         if pump is None:
             pump = self._pumps[run_id] = Pump(self._deps, run_id)
@@ -82,7 +82,7 @@ class Tools:
 
 
 def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:
-    """The lease that a claim took, and its owner."""
+    """The lease that the claim of a step took, and its owner."""
     row = record["step"]
     return Claim(row["step_key"], UUID(row["lease_id"]), row["lease_epoch"]), row["lease_owner"]
 
@@ -96,7 +96,7 @@ async def read_claimed(
     began: float,
     answered: float | None = None,
 ) -> tuple[CachedRun, StepRow, Known]:
-    """The run, the leased step, and what earlier leases left of it.
+    """The run, the leased step, and the known facts about it from earlier leases.
 
     The claim was sent at ``began``, and its answer arrived at ``answered``.
     """
@@ -113,7 +113,7 @@ async def read_claimed(
 
 
 def _is_first(met: CachedRun, record: asyncpg.Record, claim: Claim) -> bool:
-    """True if this claim is all that happened to the step since we last saw its run, so no read is needed."""
+    """True if only this claim has changed the run since this worker last saw it, so that no read is needed."""
     run, view = record["run"], met.view
     same = view.gate == run["gate"] and view.stop == record["stop_number"] and view.off is bool(run["off"])
     return same and claim.epoch == 1 and _is_ready(met, claim)
@@ -131,7 +131,7 @@ async def _read(
     met: CachedRun | None,
     claimed: tuple[float, float | None],
 ) -> tuple[RunView, float, float | None]:
-    """The run, and when it was asked for and answered: with the claim, or by itself if the claim did not bring it."""
+    """The run, and the times when it was asked for and answered. It came with the claim, or is read now."""
     before = None if met is None else met.exact
     if record["lines"] is not None:
         with suppress(Unfinished):  # the claim did not see the last append of this run yet
@@ -144,16 +144,16 @@ class Chats:
     """A cache of the conversations that this worker read last. It stays valid, because a book only grows."""
 
     def __init__(self) -> None:
-        self._listeners = Listeners()
+        self._listeners = ConversationCache()
         self._read: OrderedDict[tuple[UUID, str], tuple[int, tuple[RecordedEvent, ...]]] = OrderedDict()
 
     async def read(self, connection: Connection, run_id: UUID, run_key: bytes, agent: str) -> Chat:
-        """Read what the model of an agent has said and was told so far. Only the book holds it."""
+        """Read the messages of an agent's model so far. Only the book holds them."""
         last, before = self._read.pop((run_id, agent), (0, ()))
         last, since = await journal.of_step(connection, run_id, run_key, agent, after=last)
         recorded = (*before, *since)
         self._read[run_id, agent] = (last, recorded)
         while len(self._read) > KEPT_MAX:
             self._read.popitem(last=False)
-        others = await journal.of_others(connection, run_id, wanted(recorded, agent))
+        others = await journal.of_others(connection, run_id, remembered_agents(recorded, agent))
         return chat_of(recorded, agent, others, self._listeners)

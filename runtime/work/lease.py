@@ -1,8 +1,9 @@
 """A lease: its run, the time until which it is surely ours, and the appends under it.
 
 A worker that was stopped for a while (suspended, swapped out, starved) may have lost its lease without knowing it.
-Another worker may have found meanwhile that nothing was sent, and sent it. So nothing goes out under a lease that may
-be over, and a call is given up when a heartbeat finds the lease gone. The row has the last word: a settle checks it.
+Meanwhile another worker may have found that nothing was sent, and have sent the call. So nothing goes out under a lease
+that may be over, and a call is given up when a heartbeat finds that the lease is gone. The step's row has the last
+word: a settle checks it.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ Result = TypeVar("Result")
 
 
 class LostLease(Exception):
-    """The lease is lost: another worker has the step, or the step is over. ``Calling`` tells what is known."""
+    """The lease is lost: another worker has the step, or the step is over. ``Calling`` records what is known."""
 
 
 class Lease:
     """The time for which a step stays ours unless a heartbeat says otherwise, on this process's monotonic clock.
 
-    From ``until`` on it can be somebody else's: ``seconds`` after we sent what took the lease or extended it last.
+    From ``until`` on, ``seconds`` after this process sent the claim or the last extension, another worker may have the
+    step.
     """
 
     def __init__(self, span: timedelta) -> None:
@@ -58,18 +60,18 @@ class Lease:
     """The monotonic time. Read it before sending what renews the lease, so that ``until`` is never too late."""
 
     def renewed(self, began: float) -> None:
-        """Note that the lease was extended by what was sent at ``began``."""
+        """Note that a statement sent at ``began`` has extended the lease."""
         self.until = max(self.until, began + self.seconds)
 
     def lost(self) -> bool:
-        """Note that the lease is somebody else's, or its step over. True if a call under it is given up."""
+        """Note that another worker has the lease, or its step is over. True if this gives up a call under it."""
         self.until, call, self._call = 0.0, self._call, None
         if call is not None:
             call.reschedule(0.0)
         return call is not None
 
     async def call(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call the outside under the lease. ``LostLease`` if the lease may be over, or is lost during the call."""
+        """Call an outside system under the lease. ``LostLease`` if it may be over, or is lost during the call."""
         if self.now() >= self.until:
             raise LostLease
         try:
@@ -83,17 +85,18 @@ class Lease:
             self._call = None
 
 
-# A worker most often goes on with a run that it has just left.
+# The number of cached runs: a worker most often goes on with a run that it has just left.
 RECENT_MAX = 256
 
 
 class CachedRun(Struct, frozen=True):
     """A cached run: the last state that was read, plus the appends of this process.
 
-    ``exact`` is the run as its book was read last; ``view`` adds what was appended from here since. It has ``drifted``
-    if others have appended in between: then only what commutes with their appends is decided on ``view``, and all else
-    on the book. ``seen`` is the highest version that is known to exist. ``behind`` says that the book was read during
-    an append from here, so that ``exact`` has events that ``view`` lacks: nothing is decided on it.
+    ``exact`` is the run as of the last read of its book; ``view`` adds what this process appended since. The view has
+    ``drifted`` if others have appended in between: then only moves that commute with their appends are decided on
+    ``view``, and all others on the book. ``seen`` is the highest version that is known to exist. ``behind`` says that
+    the book was read during an append of this process, so that ``exact`` has events that ``view`` lacks: then nothing
+    is decided on ``view``.
     """
 
     exact: RunView
@@ -108,12 +111,12 @@ class CachedRun(Struct, frozen=True):
 
 
 class Recent(OrderedDict[UUID, CachedRun]):
-    """A cache of the runs that a worker met last. To read one again, only what was appended since is folded."""
+    """A cache of the runs that a worker read last. Reading one again folds only what was appended since."""
 
     def put(self, met: CachedRun) -> CachedRun:
-        """Remember the newest state of a run, and return it. A state that was read before the last append is ignored.
+        """Cache the newest state of a run, and return it. A state that was read before the last append is ignored.
 
-        A run that is over is not kept.
+        A run that is over is not cached.
         """
         run_id = met.view.run_id
         known = self.pop(run_id, None)
@@ -137,9 +140,9 @@ async def meet(
     asked: float,
     answered: float | None = None,
 ) -> CachedRun:
-    """Join a run with what it is decided by, and with the connectors of its tenant, which its intents are bound to.
+    """Combine a run with its workflow, policies and its tenant's connectors, to which its intents are bound.
 
-    Its book was asked for and arrived at these monotonic times.
+    The book was asked for, and arrived, at these monotonic times.
     """
     workflow = await definitions.of_run(connection, view.definition)
     policy = await definitions.policies(connection, view.tenant_id, view.policies, workflow)
@@ -154,7 +157,7 @@ Build: TypeAlias = Callable[[Leased], Next]
 
 
 class Moved(Struct, frozen=True):
-    """The result of a move: the run as it is now, what is to be done next, and when its append began."""
+    """The result of a move: the run after it, the next instruction, and the time when its append began."""
 
     met: CachedRun
     work: Next
@@ -163,9 +166,9 @@ class Moved(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Move:
-    """An append that the holder of a lease asks for. ``goes_on`` says that it takes the next step under the same lease.
+    """An append that the holder of a lease asks for. ``goes_on``: the holder takes the next step under this lease.
 
-    ``known`` says that the move records an outcome: it may do so even after its lease ran out, if nobody has a newer
+    ``known`` says that the move records an outcome, which it may do even after its lease ran out, if there is no newer
     lease. ``unanswered`` are earlier appends of this move whose answers were lost.
     """
 
@@ -183,7 +186,7 @@ class Move:
 
 
 class Sent(Struct, frozen=True, eq=False):
-    """An append that was sent to PostgreSQL, and what each of its moves does next if it was applied."""
+    """An append that was sent to PostgreSQL, with the next instruction of each of its moves if it was applied."""
 
     met: CachedRun
     transition: Transition
@@ -192,16 +195,16 @@ class Sent(Struct, frozen=True, eq=False):
     began: float
 
     def settle(self, moves: Sequence[Move], met: CachedRun) -> None:
-        """Give those of the moves that are in this append their results.
+        """Give the results to the moves that are in this append.
 
-        A caller that was canceled meanwhile gets none, and leaves the step to its lease.
+        A caller that was canceled meanwhile gets no result, and leaves the step to its lease.
         """
         for move in moves:
             if move.claim in self.works and not move.done.done():
                 move.done.set_result(Moved(met, self.works[move.claim], self.began))
 
     def unanswered(self, moves: Sequence[Move]) -> None:
-        """Note on those of the moves that are in this append that its answer was lost."""
+        """Note on each move in this append that the append's answer was lost."""
         for move in moves:
             if move.claim in self.works:
                 move.unanswered.append(self)
@@ -211,7 +214,7 @@ Append: TypeAlias = Callable[[Move], Awaitable[Moved]]
 
 
 class HeldStep(Struct, frozen=True):
-    """The step that is held now; the worker's heartbeat reads it. ``began``: when its claim or last commit was sent."""
+    """The step held now, for the worker's heartbeat. ``began`` is the time when its claim or last commit was sent."""
 
     met: CachedRun
     step: StepRow
@@ -221,7 +224,7 @@ class HeldStep(Struct, frozen=True):
 
     @property
     def view(self) -> RunView:
-        """The run after the last append from here."""
+        """The run after the last append of this process."""
         return self.met.view
 
 
@@ -250,10 +253,10 @@ class Holder:
         self.lease.until = hold.began + self.lease.seconds
 
     async def commit(self, build: Build, *, known: bool = False) -> Next:
-        """Append what ``build`` makes of the held step, and begin the next one with it if that can be begun.
+        """Append the move of the held step that ``build`` makes, and begin the next step with it if possible.
 
         Retries while PostgreSQL is away, until the process ends, so that no known outcome is dropped. ``known`` as in
-        ``Move``. A crash meanwhile leaves the step to its lease, and the outcome in doubt.
+        ``Move``. After a crash meanwhile, the lease runs out and the outcome is in doubt.
         """
         hold, goes_on, tries = self.hold, True, 0
         if hold is None:
@@ -282,7 +285,7 @@ class Holder:
         if isinstance(work, Over):
             self.hold = None
             return work
-        # The next step is held under the id of the same lease, but its time begins anew.
+        # The next step is held under the same lease id, but its lease time begins anew.
         claim = Claim(work.step.key, hold.claim.id, work.step.lease_epoch)
         self.hold = HeldStep(moved.met, work.step, claim, moved.began, hold.append)
         if hold.step.step_id != work.step.step_id:

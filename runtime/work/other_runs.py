@@ -20,7 +20,7 @@ from runtime.store.views import load
 
 
 async def start_other(database: Database, definitions: Definitions, view: RunView, work: StartRun) -> OtherRun:
-    """Start the run that a step orders, or find it. If the order is wrong, the answer has a ``problem``."""
+    """Start the run that a step orders, or find it. The answer to a wrong order has a ``problem``."""
     try:
         async with database.transaction() as connection:
             root = await _root_of(connection, view, definitions)
@@ -50,7 +50,7 @@ async def start_other(database: Database, definitions: Definitions, view: RunVie
 
 
 async def _root_of(connection: Connection, view: RunView, definitions: Definitions) -> UUID:
-    """The outermost run. Its counters begin when it starts another run for the first time, with what it has done."""
+    """The outermost run. The family's counters begin when it first starts another run, with its own counts so far."""
     if view.family is not None:
         return view.family.root
     known = await root_of(connection, view.run_id)
@@ -67,7 +67,7 @@ async def _root_of(connection: Connection, view: RunView, definitions: Definitio
 
 
 async def look(connection: Connection, work: StartRun, definitions: Definitions) -> OtherRun:
-    """The status, result and error of the other run, and who shaped them; if traced, where its result came from."""
+    """Read the other run's status, result and error, and who shaped them; if traced, the result's origins."""
     row = await runs.ending_of(connection, work.run_id)
     shaped = await runs.shapers_of(connection, row, definitions.graphs)
     ended, traced = row["status"] == RunState.SUCCEEDED, work.origins is not None

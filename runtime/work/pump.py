@@ -1,7 +1,7 @@
 """The pump of a run: puts all moves that are ready in this process into one append, in step order.
 
-Steps of one super-step commute: no step changes what another reads before the barrier. So a decision on the view at
-hand stays valid while the run's gate has not moved, whatever others append meanwhile. A barrier must have seen all
+Steps of one super-step commute: no step changes what another reads before the barrier. So a decision on the cached view
+stays valid while the run's gate has not moved, whatever others append meanwhile. A barrier must be based on all
 appends. If this process holds all open steps, the barrier goes into their append. Otherwise the process whose append
 leaves no step executing reads the book, and appends the barrier.
 """
@@ -41,7 +41,7 @@ from runtime.work.lease import CachedRun, Lease, LostLease, Move, Moved, Sent, m
 log = structlog.get_logger(__name__)
 
 TOGETHER_MAX, CONFLICTS_MAX = 64, 20
-# The steps of a run that are driven here become ready at almost the same moment: wait this long to append them as one.
+# The time to wait before an append: the steps of a run end at almost the same moment, and can then share one append.
 LINGER_SECONDS = 0.005
 
 
@@ -58,12 +58,12 @@ class _Fault(ConsistencyError):
 
 
 def _fault(move: Move, error: Exception, moves: Sequence[Move]) -> Exception:
-    """Note which move an error is of, if there are several."""
+    """Note which move an error belongs to, if there are several."""
     return error if len(moves) == 1 or isinstance(error, NeedsItems) else _Fault(move, error)
 
 
 class Pump:
-    """Makes this process's appends to one run, one by one. ``drives`` counts its steps that are driven here."""
+    """Makes this process's appends to one run, one by one. ``drives`` counts the run's steps in this process."""
 
     def __init__(self, deps: WorkerDeps, run_id: UUID) -> None:
         self._deps = deps
@@ -130,7 +130,7 @@ class Pump:
                 move.fail(error)
 
     async def _append(self, moves: Sequence[Move]) -> None:
-        """Append on the view at hand, else on the book. Retries when PostgreSQL aborts us as a deadlock victim."""
+        """Append on the cached view, or else on the book. Retries if PostgreSQL aborts this as a deadlock victim."""
         met, afresh = self._deps.recent.get(self._run_id), False
         if met is not None and not met.behind and not any(move.unanswered for move in moves):
             try:
@@ -169,7 +169,7 @@ class Pump:
         return True
 
     def _built(self, met: CachedRun, moves: Sequence[Move]) -> Sent | None:
-        """Build the append of these moves. None if the view shows that the step of one is not ours to hold any more."""
+        """Build the append of these moves. None if the view shows that the lease of one of their steps is lost."""
         began = Lease.now()
         deps = self._deps
         place = (met.view, met.workflow.graph)
@@ -185,13 +185,13 @@ class Pump:
         ordered = held if len(held) == 1 else sorted(held, key=lambda each: step_order(each[1]))
         for move, step in ordered:
             try:
-                # READY: it was just claimed; or its lease ran out, and is taken back to record a known outcome.
+                # READY: the step was just claimed; or its lease ran out, and is taken again to record a known outcome.
                 begun = transition.started(step) if step.status is StepState.READY else step
                 works[move.claim] = move.build(Leased(transition, begun, met.workflow, met.policy, new_nonce))
             except Exception as error:
                 raise _fault(move, error, moves) from error
         for move, step in held:
-            # While a step ends without touching the outside, take the next one in the same append.
+            # As long as a step ends without calling an outside system, take the next one in the same append.
             try:
                 while move.goes_on and isinstance(works[move.claim], Over):
                     following = transition.take(self._deps.owner, step.key)
@@ -206,17 +206,17 @@ class Pump:
         return Sent(met, transition, commit, works, began)
 
     async def _on_the_book(self, moves: Sequence[Move], *, afresh: bool) -> None:
-        """Lock the run, read its book and append to that. We have lost a race, and with the lock we win the next.
+        """Lock the run, read its book and append to that. Used after a lost race; with the lock, the next one is won.
 
-        An append that was applied although its answer was lost is found here, and not made again. A lease that ran out
-        can still record a known outcome, and nothing else, if nobody has a newer one.
+        This finds an append that was applied although its answer was lost, and does not repeat it. A lease that ran out
+        can still record a known outcome, and nothing else, if there is no newer lease.
         """
         deps, run_id, sent, left = self._deps, self._run_id, None, [*moves]
         try:
             async with deps.database.transaction() as connection:
                 status = await claims.hold(connection, run_id, [move.claim for move in moves])
                 met = await self._read(connection, lock=True, afresh=afresh)
-                left = await self._found(connection, met, moves)
+                left = await self._settle_applied(connection, met, moves)
                 for move in [*left]:
                     found, step = status.get(move.claim.id), met.view.run.steps.get(move.claim.key)
                     ours = found == HELD or (move.known and found is not None)
@@ -244,7 +244,7 @@ class Pump:
             await self._barrier(met.view.gate)
 
     async def _heeding(self, connection: Connection, view: RunView) -> RunView:
-        """The view with what questions of the last, refused attempt have to heed: refusals, and what else is open."""
+        """The view with the refusals and open questions that the questions of the refused attempt depend on."""
         asks, self._asks = self._asks, []
         if not asks:
             return view
@@ -252,7 +252,7 @@ class Pump:
         found, opened = await approvals.refusals_and_counts(connection, view.tenant_id, keys, who)
         return replace(view, refusals=found, open_by=opened)
 
-    async def _found(self, connection: Connection, met: CachedRun, moves: Sequence[Move]) -> list[Move]:
+    async def _settle_applied(self, connection: Connection, met: CachedRun, moves: Sequence[Move]) -> list[Move]:
         """Settle the moves whose append was applied although its answer was lost; return the others."""
         for sent in {id(sent): sent for move in moves for sent in move.unanswered}.values():
             if await landed(connection, sent.commit):
@@ -266,9 +266,10 @@ class Pump:
         return self._deps.recent.put(replace(before, exact=exact, view=after, seen=applied.version, drifted=drifted))
 
     async def _barrier(self, gate: int) -> None:
-        """Append the barrier, unless somebody has: the last step has left, and other processes had some of the steps.
+        """Append the barrier, unless somebody has. Needed if other processes had some of the super-step's steps.
 
-        A crash before that leaves the barrier's row in ``queue``. When its lease runs out, the sweeper appends it.
+        A crash before it leaves the barrier's row in ``queue``. When its lease runs out, the sweeper appends the
+        barrier.
         """
         deps, afresh = self._deps, False
         try:
@@ -291,7 +292,7 @@ class Pump:
             report("barrier not appended; the sweeper will append it", error, run=str(self._run_id))
 
     async def _read(self, connection: Connection, *, lock: bool, afresh: bool) -> CachedRun:
-        """The run as its book gives it now."""
+        """Read the run from its book."""
         deps, known = self._deps, self._deps.recent.get(self._run_id)
         before, graphs = None if known is None else known.exact, deps.definitions.graphs
         asked = time.monotonic()
@@ -300,12 +301,12 @@ class Pump:
 
 
 def _weight(met: CachedRun) -> int:
-    """The weight of deciding the next moves of a run, in lines: a heavy one is decided aside, and the loop goes on."""
+    """The weight of deciding a run's next moves, in lines. Heavy work is done in a thread, so the loop goes on."""
     run, heavy = met.view.run, met.workflow.is_heavy or met.policy.is_heavy
     return work_units(run.trigger, run.state.channels, run.state.outputs, heavy=heavy)
 
 
 def _is_due(met: CachedRun) -> bool:
-    """True if all steps of the super-step have left, and its barrier is still to come."""
+    """True if all steps of the super-step have left, but its barrier is not crossed yet."""
     run = met.view.run
     return run.width > 0 and run.executing == 0 and not run.finished

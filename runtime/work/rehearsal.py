@@ -1,7 +1,7 @@
-"""The rehearsal of a step: everything that a worker does to begin it, without telling anybody, and without a call.
+"""The rehearsal of a step: everything that a worker does to begin it, without an append and without a call.
 
-A worker that was stopped by a step leaves only a lease that ran out. Whoever gets the step next lets another process
-rehearse it first: what stops that process has stopped nobody else.
+If a step stops its worker, only an expired lease is left. The next worker lets another process rehearse the step first:
+if that stops the process, no worker is lost.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def rehearse(
     owner: str,
     lease: timedelta,
 ) -> None:
-    """Begin a leased step, and those that follow in the same append, and forget it all."""
+    """Begin a leased step, and those that follow in the same append, without appending anything."""
     asked = time.monotonic()
     async with database.connection() as connection:
         view = await load(connection, run_id, definitions.graphs)

@@ -4,11 +4,11 @@ If a step cannot be worked on (a bug of ours, a row that cannot be read, a value
 noted and the step left to its lease: the lease's time is the pause before the next try. After ``SETBACKS_MAX`` in a row
 the step fails, and its run with it. An error of the database or the network is no setback of a step.
 
-A lease that runs out without an outcome is counted as well. Otherwise a step that kills every worker that claims it
-would do so for ever, together with the other steps that these workers hold. ``LEASES_MAX`` in a row are allowed,
-because workers end for many reasons that are not the step's. From the second lease on, the step is rehearsed before it
-is begun: another process does the same work and tells nobody. If that is ended at its deadline ``ENDS_MAX`` times, the
-step fails with ``too_costly``: what has stopped one process stops no second one.
+A lease that runs out without an outcome is counted as well. Otherwise a step that kills each of its workers would do so
+for ever, and harm the other steps that these workers hold. ``LEASES_MAX`` in a row are allowed, because workers end for
+many reasons besides the step. From the second lease on, the step is rehearsed before it is begun: another process does
+the same work without an append. If that process is ended at its deadline ``ENDS_MAX`` times, the step fails with
+``too_costly``, so that it stops no worker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LEASES_MAX = 10
 PAUSE = timedelta(seconds=30)
 
 _SETBACKS, _LEASES, _ENDS = GIVEN_UP["unexpected"], GIVEN_UP["lease_lost"], GIVEN_UP["too_costly"]
-# In a step's last error: the epoch of the lease under which it happened.
+# The key, in a step's last error, of the epoch of the lease under which the error happened.
 _NOTED = "epoch"
 
 
@@ -54,7 +54,7 @@ async def set_back(
 ) -> None:
     """Note a setback of a leased step, or give the step up, in the caller's transaction.
 
-    The step stays leased, begun or not. A no-op if the lease is somebody else's by now.
+    The step stays leased, begun or not. A no-op if another worker has the lease by now.
     """
     status = (await claims.hold(connection, run_id, [claim])).get(claim.id)
     view = await load_to_end(connection, run_id, definitions.graphs, lock=True, leased=claim.key)
@@ -77,7 +77,7 @@ async def set_back(
 
 
 def is_suspect(step: StepRow) -> bool:
-    """True if a lease of this step ran out without an outcome, or its rehearsal was ended, since it last did well."""
+    """True if a lease of this step ran out without an outcome, or its rehearsal was ended, since it last went well."""
     return any(name in (step.last_error or {}) for name in (_LEASES, _ENDS))
 
 
@@ -90,10 +90,11 @@ def leased(transition: Transition, claim: Claim, owner: str | None) -> StepRow |
     return transition.started(step) if step.status is StepState.READY else step
 
 
-def lease_over(transition: Transition, step: StepRow) -> None:
+def release_expired(transition: Transition, step: StepRow) -> None:
     """Make a step whose lease ran out ready for another worker, or give it up after ``LEASES_MAX`` in a row.
 
-    If ``set_back`` has noted an error under this lease, running out is the pause after it, and not counted again.
+    If ``set_back`` has noted an error under this lease, its running out is only the pause after the error, and not
+    counted.
     """
     if (step.last_error or {}).get(_NOTED) == step.lease_epoch:
         transition.expire_lease(step)

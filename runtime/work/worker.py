@@ -22,7 +22,7 @@ from runtime.work.lease import Lease
 
 log = structlog.get_logger(__name__)
 
-# After an error of the database or the queue, this long passes before the next try.
+# The pause before the next try after an error of the database or the queue.
 PAUSE_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ class _Job:
 
 
 class Worker:
-    """Drives up to ``concurrency`` steps at once. No worker owns a run: what it holds is in the database."""
+    """Drives up to ``concurrency`` steps at once. No worker owns a run: all state is in the database."""
 
     def __init__(self, tools: Tools, queue: WorkQueue, *, concurrency: int = 8) -> None:
         self._tools = tools
@@ -44,7 +44,7 @@ class Worker:
         self._patience = Patience()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then finish what is under way. If cancelled, cancel all of that."""
+        """Work until ``stop`` is set, then finish the steps under way. If cancelled, cancel them."""
         self._patience = Patience(stop)
         async with asyncio.TaskGroup() as group:
             beating = group.create_task(self._beat())
@@ -61,7 +61,7 @@ class Worker:
             beating.cancel()
 
     async def work_off(self) -> int:
-        """Work, one delivery after the other, until nothing is left to claim; return how many were. For tests."""
+        """Work, one delivery after the other, until nothing is left to claim; return the number done. For tests."""
         claimed = 0
         while True:
             found = [await self._take(delivery) for delivery in await self._queue.receive(1)]
@@ -70,7 +70,7 @@ class Worker:
                 return claimed
 
     async def _receive(self) -> Sequence[Delivery]:
-        """Wait for a free place, then receive deliveries for all that are free."""
+        """Wait for a free place, then receive deliveries for all free places."""
         await self._free.acquire()
         self._free.release()
         try:
@@ -83,7 +83,7 @@ class Worker:
         return []
 
     async def _start(self, group: asyncio.TaskGroup, deliveries: Sequence[Delivery]) -> None:
-        """Claim what the deliveries name. A stop does not interrupt this: a lease just taken would be lost."""
+        """Claim the steps that the deliveries name. A stop does not interrupt this, or a new lease would be lost."""
         for delivery in deliveries:
             began, free = Lease.now(), await self._places()
             records = await self._claim(delivery, free)
@@ -108,7 +108,7 @@ class Worker:
         return len(records)
 
     async def _places(self) -> int:
-        """The number of free places. One append may end several steps, one after the other: wait for all of them."""
+        """The number of free places. One append may end several steps one after the other: this waits for all."""
         met = -1
         while met != len(self._jobs):
             met = len(self._jobs)
@@ -152,7 +152,7 @@ class Worker:
             wake()
 
     async def _beat(self) -> None:
-        """Extend all leases that are held, three times per lease; after an error, again soon."""
+        """Extend all held leases, three times during a lease's time; after an error, try again soon."""
         pause = beat = self._tools.lease.total_seconds() / 3
         while True:
             await asyncio.sleep(pause)

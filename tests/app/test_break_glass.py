@@ -22,7 +22,7 @@ from approvals.quorum import RefusalCode
 from core.terms import BreakGlass, GroupQuorum, Terms, Tier
 from evidence.chain import Actor
 from evidence.verify import verify_bundle
-from runtime.engine.book.instructions import Given
+from runtime.engine.book.instructions import GivenApproval
 from runtime.requests import policies
 from runtime.store import glass as glass_rows
 from tests.support.browsing import Browser
@@ -160,8 +160,8 @@ def test_its_time_is_over_for_a_first_attempt_and_for_every_other() -> None:
     began = datetime(2026, 1, 1, tzinfo=UTC)
     about = (UUID(int=1), ApprovalKind.ACTION, "d", Choice.APPROVE, "x", terms, ())
     for voted, seconds, closed in ((vote, 599, False), (vote, 601, True), (plain, 601, False)):
-        given: Any = Given(*about, (voted,), False, began)
-        assert given.closed_again(SimpleNamespace(now=began + timedelta(seconds=seconds))) is closed
+        given: Any = GivenApproval(*about, (voted,), False, began)
+        assert given.emergency_is_over(SimpleNamespace(now=began + timedelta(seconds=seconds))) is closed
 
 
 async def test_two_at_once_are_one_use_and_a_pause_holds_it(emergency: Emergency) -> None:

@@ -17,8 +17,8 @@ from evidence.chain import Actor
 from policy.sets import PolicySet
 from runtime.definition.catalog import Definitions
 from runtime.definition.workflow import load_workflow
-from runtime.engine.book.agent_chat import Listeners, chat_of
-from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.agent_chat import ConversationCache, chat_of
+from runtime.engine.book.agent_result import remembered_agents
 from runtime.engine.book.instructions import Perform, ReadChat, StartRun, open_wait
 from runtime.engine.book.recorded import RecordedEvent, read_line
 from runtime.engine.life import waits
@@ -50,7 +50,7 @@ class Piloted(Governed):
     outside: Callable[[str, Any], Any] = by_name
     effects: list[Any] = field(default_factory=list)
     trigger_type: str = "http"
-    listeners: Listeners = field(default_factory=Listeners)
+    listeners: ConversationCache = field(default_factory=ConversationCache)
     others: dict[tuple[str, str], list[RecordedEvent]] = field(default_factory=dict)
     used: Usage | None = USED
     said_within: list[Any] = field(default_factory=list)
@@ -65,7 +65,10 @@ class Piloted(Governed):
         """Everything that the agent's model is shown now."""
         told = [one for one in self.book() if one.step == agent or (one.step or "").startswith(f"{agent}/")]
         book = self.book()
-        own = {at: [one for one in book if StepKey.of(one.step or "").agent == at[1]] for at in wanted(told, agent)}
+        own = {
+            at: [one for one in book if StepKey.of(one.step or "").agent == at[1]]
+            for at in remembered_agents(told, agent)
+        }
         return chat_of(told, agent, {**own, **self.others}, self.listeners)
 
     def carry_out(self, key: str, work: Any) -> Any:

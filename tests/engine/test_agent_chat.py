@@ -9,17 +9,17 @@ from msgspec.structs import replace
 
 from connectors.port import Call
 from runtime.engine.book.agent_chat import Chat, Shown, chat_of, messages
-from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, done_message, result_message, wanted
+from runtime.engine.book.agent_result import HIDDEN, RESULT_CHARS_MAX, done_message, remembered_agents, result_message
 from runtime.engine.book.instructions import Perform
 from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.life.agent_turns import around
-from runtime.engine.model.agent_node import AgentNode, Given, Limits
-from runtime.engine.model.agent_state import Agent, Came, Stage
+from runtime.engine.model.agent_node import AgentNode, Limits, ModelInput
+from runtime.engine.model.agent_state import Agent, CallResult, Stage
 from runtime.engine.model.events import AgentAnswered, AgentBegan, StepFailed, StepSucceeded
 from runtime.engine.model.graph import Graph, OperationNode, Scope
 
 pytestmark = pytest.mark.req("P-14")
-GIVEN: Any = Given()
+GIVEN: Any = ModelInput()
 NODE = AgentNode(
     id="a",
     index=0,
@@ -61,8 +61,8 @@ FIRST = [
 
 def test_each_call_has_one_result_in_its_place() -> None:
     for end, came in (
-        (StepSucceeded([], output={"n": 1}), Came.DONE),
-        (StepFailed(detail={"class": "authorization", "code": "policy_denied"}), Came.DENIED),
+        (StepSucceeded([], output={"n": 1}), CallResult.DONE),
+        (StepFailed(detail={"class": "authorization", "code": "policy_denied"}), CallResult.DENIED),
     ):
         chat = chat_of(told(*FIRST, ("a/1/1", end), ("a/2", StepSucceeded([], output={"text": "bye"}))), "a")
         assert [(one.role, one.step, one.came) for one in chat.shown] == [
@@ -73,7 +73,7 @@ def test_each_call_has_one_result_in_its_place() -> None:
             ("tool", "a/1/2", "refused"),
             ("assistant", "a/2", ""),
         ]
-        assert [one.refused for one in chat.shown[3:5]] == [came is Came.DENIED, True]
+        assert [one.refused for one in chat.shown[3:5]] == [came is CallResult.DENIED, True]
         assert [one.step for one in chat.before("a/2")] == ["", "", "a/1", "a/1/1", "a/1/2"]
         assert [one.step for one in chat.before("a/1")] == ["", ""]
 
@@ -88,7 +88,7 @@ def test_a_long_result_is_cut_and_says_so() -> None:
     said = done_message({}, {"text": "x" * 100_000})
     assert len(said) < RESULT_CHARS_MAX + 100
     assert said.endswith("[cut: the result has 100011 characters, and these are the first]")
-    assert len(result_message(Came.FAILED, "y" * 100_000)) < RESULT_CHARS_MAX + 100
+    assert len(result_message(CallResult.FAILED, "y" * 100_000)) < RESULT_CHARS_MAX + 100
     assert done_message({}, {"text": "x"}) == '{"text":"x"}'
 
 
@@ -141,7 +141,7 @@ def test_a_remembered_result_with_secrets_is_hidden_where_nobody_knows_them(
     before = replace(BEGAN, matching=matching if told_of_tools else None)
     past = [("a", before), *FIRST[1:], ("a/1/1", StepSucceeded([], output={"pin": "p2"}))]
     now = replace(BEGAN, remembered=[["r", "a/1"]])
-    assert wanted(told(("a", now)), "a") == [("r", "a")]
+    assert remembered_agents(told(("a", now)), "a") == [("r", "a")]
     chat = chat_of(told(("a", now)), "a", {("r", "a"): told(*past)})
     said = [*messages(NODE, chat, "")]
     assert [one["role"] for one in said] == ["system", "user", "assistant", "tool", "tool", "user"]

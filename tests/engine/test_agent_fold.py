@@ -7,21 +7,21 @@ from uuid import UUID
 
 import pytest
 
-from runtime.engine.book.fold.of_agents import over
-from runtime.engine.model.agent_state import Agent, Called, Came, Stage
+from runtime.engine.book.fold import of_agents
+from runtime.engine.model.agent_state import Agent, Called, CallResult, Stage
 from runtime.engine.model.graph import NO_GRAPH
 from runtime.engine.model.run import Run
 from runtime.engine.replay.replay import unopened
 
 CALLS = {1: Called("cc", came="open"), 2: Called("aa", came="open"), 3: Called("bb", came="open")}
-ENDS = {1: Came.DENIED, 2: Came.REJECTED, 3: Came.EXPIRED}
+ENDS = {1: CallResult.DENIED, 2: CallResult.REJECTED, 3: CallResult.EXPIRED}
 
 
 def ended(order: tuple[int, ...]) -> Run:
     run = unopened(UUID(int=1), b"k" * 32, NO_GRAPH)
     run.state.agents["a"] = Agent(stage=Stage.CALLS, turn=1, calls=CALLS).copy()
     for number in order:
-        over(run, f"a/1/{number}", ENDS[number], {"code": str(ENDS[number])})
+        of_agents.ended(run, f"a/1/{number}", ENDS[number], {"code": str(ENDS[number])})
     return run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.origins.conversation import Heard, matcher_of
 from core.origins.matching import Matcher
-from runtime.engine.book.agent_chat import KEPT_MAX, Listeners
+from runtime.engine.book.agent_chat import KEPT_MAX, ConversationCache
 
 pytestmark = pytest.mark.req("P-14")
 RUN = uuid4()
@@ -33,7 +33,7 @@ def conversation(turn: int) -> list[Heard | None]:
 
 class Asking:
     def __init__(self) -> None:
-        self.listeners = Listeners()
+        self.listeners = ConversationCache()
         self.told: list[int] = []
 
     def at(self, turn: int, mark: str = "", run: UUID = RUN, agent: str = "a") -> list[list[str]]:

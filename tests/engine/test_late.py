@@ -127,10 +127,10 @@ def test_it_is_told_once_and_shown_wherever_its_action_is(finished: bool, orders
     event = late.known_of(row, 1, AT, AT, Done({}, "late-1"))
     assert event is not None
     transition = Transition(late.without_rows(run.whole()), NO_GRAPH)
-    assert not late.is_told(transition, event)
+    assert not late.is_recorded(transition, event)
     late.tell(transition, event, Actor("worker", "w"))
-    assert late.is_told(transition, event)
-    assert not late.is_told(transition, replace(event, epoch=2))
+    assert late.is_recorded(transition, event)
+    assert not late.is_recorded(transition, replace(event, epoch=2))
     assert [command.kind for command in transition.commit().commands] == orders
 
 

@@ -13,7 +13,7 @@ from connectors.port import Done
 from evidence.chain import Actor
 from policy.evaluate import evaluate
 from runtime.definition.workflow import load_workflow
-from runtime.engine.book.agent_result import wanted
+from runtime.engine.book.agent_result import remembered_agents
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.life.transition import Transition, writes_of
 from runtime.engine.model.events import (
@@ -46,7 +46,7 @@ def retracing(run: Governed, book: Sequence[RecordedEvent], *starters: str) -> R
     """All that origins are found by, of a run that these may have started."""
     view = run.view()
     began = [told for told in book if isinstance(told.event, AgentBegan)]
-    places = {at for told in began for at in wanted([told], told.step or "")}
+    places = {at for told in began for at in remembered_agents([told], told.step or "")}
     others = {at: [told for told in book if StepKey.of(told.step or "").agent == at[1]] for at in places}
     found = starters or (starter_of(view.trigger_type, view.run.requested_by, PEOPLE),)
     return Retracing([run.workflow], view.constants, lambda _: found, others)

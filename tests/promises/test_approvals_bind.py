@@ -12,7 +12,7 @@ from approvals.model import ApprovalKind, Choice, Vote, VoteChannel
 from connectors.port import InDoubt, Probe, ProbeVerdict
 from core.identity import Contributor, Directory, Entry, Role
 from core.terms import Escalation, GroupQuorum, Terms, Tier
-from runtime.engine.book.instructions import Given
+from runtime.engine.book.instructions import GivenApproval
 from tests.engine.governing import ASK, DEDUPES, EFFECT, MAIL, WRITE, governed
 from tests.support.engine_stage import NOW
 
@@ -24,11 +24,13 @@ def vote(person: str, choice: Choice = Choice.APPROVE, group: str = "owners") ->
     return Vote(person, person, choice, "", frozenset({f"group:{group}"}), VoteChannel.CLI, "", "d")
 
 
-def given(*votes: Vote, by: tuple[str, str | None] = ("someone", None), choice: Choice = Choice.APPROVE) -> Given:
+def given(
+    *votes: Vote, by: tuple[str, str | None] = ("someone", None), choice: Choice = Choice.APPROVE
+) -> GivenApproval:
     """An approval on `TERMS` whose action the person ``by`` has asked for."""
     said = votes or (vote("ana", choice), vote("ben", choice))
     shaped = (Contributor(Role.REQUESTER, *by),)
-    return Given(UUID(int=5), ApprovalKind.ACTION, "d", choice, "", TERMS, shaped, said, False, NOW)
+    return GivenApproval(UUID(int=5), ApprovalKind.ACTION, "d", choice, "", TERMS, shaped, said, False, NOW)
 
 
 def people(*names: str, active: bool = True, groups: tuple[str, ...] = ("owners", "bosses")) -> Directory:
@@ -51,10 +53,10 @@ def people(*names: str, active: bool = True, groups: tuple[str, ...] = ("owners"
     ],
 )
 def test_an_approval_counts_the_votes_of_those_who_may_vote_today(
-    approval: Given, today: Directory, stands: bool
+    approval: GivenApproval, today: Directory, stands: bool
 ) -> None:
     """Votes of people who left, or who shaped the action, do not count; those of an escalation count only after it."""
-    assert approval.stands(today) is stands
+    assert approval.still_carried(today) is stands
     view = replace(governed(EFFECT).view(), directory=today)
     assert (approval.void(view) is None) is stands
 

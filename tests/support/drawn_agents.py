@@ -12,10 +12,10 @@ from connectors.catalog import Source, load_catalog
 from core.canonical import derived_id
 from evidence.receipts import Resolution
 from runtime.engine.book.agent_chat import chat_of
-from runtime.engine.book.agent_result import came_of, wanted
+from runtime.engine.book.agent_result import remembered_agents, result_of_error
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
-from runtime.engine.model.agent_node import AgentNode, AgentTool, Given, Limits, Remember
+from runtime.engine.model.agent_node import AgentNode, AgentTool, Limits, ModelInput, Remember
 from runtime.engine.model.agent_state import CHAT
 from runtime.engine.model.graph import ChildNode, OperationNode, TaskNode
 from runtime.engine.model.keys import StepKey
@@ -70,11 +70,11 @@ def drawn(number: Callable[[int], int], **common: Any) -> AgentNode:
     change = of_operation(OPERATION, fixed=("by",) if fixed else ())
     ask, run = of_people("ask_desk", "A question", FORM), of_workflow("check@1", "", None)
     many = [
-        AgentTool(change, OperationNode(id="c", **_COMMON, operation=OPERATION.name, inputs=Given()),
+        AgentTool(change, OperationNode(id="c", **_COMMON, operation=OPERATION.name, inputs=ModelInput()),
                   Words({"by": "us"} if fixed else {}), OPERATION),
         AgentTool(ask, TaskNode(id="a", **_COMMON, title=Words("A question"), description=None, form=FORM,
                                 group="desk", timeout=None), Words({})),
-        AgentTool(run, ChildNode(id="r", **_COMMON, workflow="check", version=1, inputs=Given(), timeout=None,
+        AgentTool(run, ChildNode(id="r", **_COMMON, workflow="check", version=1, inputs=ModelInput(), timeout=None,
                                  abandons=False), Words({})),
     ]  # fmt: skip
     limits = Limits(
@@ -90,7 +90,7 @@ def drawn(number: Callable[[int], int], **common: Any) -> AgentNode:
         model="m",
         instructions=Words("Do it."),
         input=Words("Seen", "state.n"),
-        turn=OperationNode(id="t", **_COMMON, operation=CHAT, inputs=Given()),
+        turn=OperationNode(id="t", **_COMMON, operation=CHAT, inputs=ModelInput()),
         tools={one.tool.name: one for one in many[: 1 + number(3)]},
         limits=limits,
         result=RESULT,
@@ -167,7 +167,7 @@ def decided(transition: Any, key: str) -> None:
 def hears(recorded: list[Any], key: str, run_id: str, state: Any) -> int:
     """Check the messages that a turn is about to be asked with; the number of results that are among them."""
     agent = StepKey.of(key).agent
-    others = {pair: recorded for pair in wanted(recorded, agent) if pair[0] == run_id}
+    others = {pair: recorded for pair in remembered_agents(recorded, agent) if pair[0] == run_id}
     chat = chat_of(recorded, agent, others)
     assert (chat.lost, chat.digest) == (False, state.agents[agent].digest)
     shown, results = [one for one in chat.shown if not one.past], 0
@@ -206,7 +206,7 @@ def came_to(recorded: Iterable[RecordedEvent]) -> Iterator[str]:
                 doubtful.add(key)
                 yield "call in doubt"
             case e.StepSucceeded() | e.StepFailed() | e.StepCanceled() if "/" in key:
-                came = came_of(event.detail or {}) if isinstance(event, e.StepFailed) else "done"
+                came = result_of_error(event.detail or {}) if isinstance(event, e.StepFailed) else "done"
                 yield f"call {'canceled' if isinstance(event, e.StepCanceled) else came}"
                 yield from ["doubt outlives its agent"] if key in doubtful and StepKey.of(key).agent in over else []
             case e.StepSucceeded() | e.StepFailed() if key in agents:

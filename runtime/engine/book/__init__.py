@@ -1,1 +1,1 @@
-"""The book of a run: events, how they are folded into the state of the run, and what the state tells."""
+"""The book of a run: its events, the fold that makes the run's state of them, and what follows from that state."""

@@ -1,11 +1,11 @@
-"""Messages of an agent, put together from the book, which holds each once, as a value of the step that told it.
+"""The messages of an agent, put together from the book, which holds each message once: with the step it comes from.
 
-``Chat.shown`` are all of them in the order in which the model was shown them, each with the step that told it; results
-also with the operation, what became of the call, and whether it was refused. ``Chat.before`` is the part that the model
-had been shown when it answered in a turn: the origins of a call's values are found in that. A call's key holds its turn
-and number and its agent's key (``model.keys``). Turns of
-earlier agents that it remembers are ``past``: they come after the first message, each with its results.
-``Chat.digest`` is the running digest, which must be the one that the run's state holds.
+``Chat.shown`` lists all messages in the order in which the model was shown them, each with the step it comes from. A
+result also has the operation, what became of the call, and whether the call was refused. ``Chat.before`` is the part
+that the model had been shown when it answered in a turn: the origins of a call's values are found in that part. The key
+of a call holds its agent's key, its turn and its number (``model.keys``). Messages of earlier agents whose turns this
+agent remembers are ``past``: they come after the first message, each turn with its results. ``Chat.digest`` is the
+running digest, which must be the one that the run's state holds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from core.canonical import Json, JsonObject, digest
 from core.origins.conversation import Heard, Listener, digest_of
 from core.origins.matching import Matcher
 from runtime.engine.book.agent_plan import ASKED_BEFORE
-from runtime.engine.book.agent_result import HIDDEN, came_of, done_message, pair, result_message
+from runtime.engine.book.agent_result import HIDDEN, done_message, pair, result_message, result_of_error
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import Came
+from runtime.engine.model.agent_state import CallResult
 from runtime.engine.model.keys import StepKey
 
 REPAIR = "Your answer is not the result that is wanted. {problem} Answer again, with nothing but the JSON."
@@ -37,11 +37,11 @@ RESULT = "Your last answer is nothing but JSON that fits this JSON Schema:\n{sch
 class Shown(Struct, frozen=True):
     """One message that a model was shown: its role, and for a result its call.
 
-    ``step`` is the step that told it, "" for the agent's beginning. For a result, ``came`` is what became of the call,
-    ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole output or
-    error as it was recorded. For a turn, ``value`` is the model's output. ``refused`` says that nothing was done.
-    ``past`` says that an earlier agent was shown it, or said it. A past result has its ``operation``; ``secret`` says
-    that its output has secrets.
+    ``step`` is the step that it comes from, "" for the agent's beginning. For a result, ``came`` is what became of the
+    call, ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole
+    output or error as it was recorded. For a turn, ``value`` is the model's output. ``refused`` says that nothing was
+    done. ``past`` says that the message belongs to an earlier agent. A past result has its ``operation``; ``secret``
+    says that its output has secrets.
     """
 
     role: str
@@ -58,12 +58,12 @@ class Shown(Struct, frozen=True):
 
     @property
     def refused(self) -> bool:
-        """True if it is the result of a call that was not done: it is no source of any value."""
-        return self.role == "tool" and self.came != Came.DONE
+        """True for the result of a call that was not done: no value can come from it."""
+        return self.role == "tool" and self.came != CallResult.DONE
 
 
 class Conversation(Struct, frozen=True):
-    """A conversation up to a turn: the matcher that has taken it in, and its digest."""
+    """A conversation up to a turn: its digest, and the matcher that has read it."""
 
     turn: str
     mark: str
@@ -76,8 +76,8 @@ class Conversation(Struct, frozen=True):
         return self.listener.matcher
 
 
-class Listeners(Struct):
-    """The cached conversations of the agents that were used last, by run and agent."""
+class ConversationCache(Struct):
+    """A cache of the conversations of the agents that were used last, by run and agent."""
 
     _kept: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
 
@@ -86,7 +86,7 @@ class Listeners(Struct):
     ) -> Conversation:
         """The conversation up to a turn. ``mark`` is the running digest of the messages before its answer.
 
-        ``heard`` gives the conversation; it is called once a turn.
+        ``heard`` returns the conversation; it is called once a turn.
         """
         before = self._kept.pop((run, agent), None)
         if before is None or (before.turn, before.mark) != (turn, mark):
@@ -102,18 +102,18 @@ class Listeners(Struct):
 
 
 class Chat(Struct):
-    """The messages of an agent from its first turn on, and their running digest. ``sources`` are its beginning's.
+    """The messages of an agent from its first turn on, and their running digest. ``sources``: of the first ones.
 
     ``marks`` are the running digests before the answer of each turn, by its key. ``listeners`` is the worker's cache,
-    so that the conversation is not matched anew for each call.
-    ``lost`` says that turns which it remembers are not there any more: their run's values were erased.
+    so that the conversation is not matched anew for each call. ``lost`` says that remembered turns are missing, because
+    the values of their run were erased.
     """
 
     shown: list[Shown] = field(default_factory=list)
     digest: str = ""
     sources: list[JsonObject] = field(default_factory=list)
     marks: dict[str, str] = field(default_factory=dict)
-    listeners: Listeners = field(default_factory=Listeners)
+    listeners: ConversationCache = field(default_factory=ConversationCache)
     lost: bool = False
 
     def before(self, turn: str) -> list[Shown]:
@@ -127,19 +127,22 @@ class _Turn(Struct):
     key: str
     output: Json
     answered: e.AgentAnswered | None = None
-    came: dict[int, tuple[Came, Json]] = field(default_factory=dict)
+    came: dict[int, tuple[CallResult, Json]] = field(default_factory=dict)
 
 
-# By run and key of an agent: what the book of that run tells of it.
+# The events of other agents, by run and key of the agent, as the books of those runs hold them.
 Others: TypeAlias = Mapping[tuple[str, str], Iterable[RecordedEvent]]
 
 
 def chat_of(
-    recorded: Iterable[RecordedEvent], key: str, others: Others | None = None, listeners: Listeners | None = None
+    recorded: Iterable[RecordedEvent],
+    key: str,
+    others: Others | None = None,
+    listeners: ConversationCache | None = None,
 ) -> Chat:
     """The messages of the agent with this key, from the events of its run in their order.
 
-    ``others`` are the agents whose turns it remembers (``agent_memory.wanted``), ``listeners`` is the worker's cache.
+    ``others`` are the agents whose turns it remembers (``remembered_agents``), ``listeners`` is the worker's cache.
     """
     began, turns = _read(recorded, key)
     chat = Chat([Shown(str(one["role"]), "", one.get("content")) for one in began.messages or ()])
@@ -160,7 +163,7 @@ def beginning_digest(began: e.AgentBegan) -> str:
 
 
 def _read(recorded: Iterable[RecordedEvent], key: str) -> tuple[e.AgentBegan, dict[int, _Turn]]:
-    """The last beginning of an agent, and its turns."""
+    """Read the event by which an agent last began, and its turns since then."""
     began, turns = e.AgentBegan("", []), dict[int, _Turn]()
     for each in recorded:
         step, event = each.step or "", each.event
@@ -200,20 +203,20 @@ def _past(chat: Chat, refs: Iterable[Json], others: Others) -> Iterator[Shown]:
             yield replace(shown, past=True, operation=str(tool.get("operation", "")), secret=secret)
 
 
-def _result(event: e.Event) -> tuple[Came, Json] | None:
+def _result(event: e.Event) -> tuple[CallResult, Json] | None:
     match event:
         case e.StepSucceeded(output=output):
-            return Came.DONE, output
+            return CallResult.DONE, output
         case e.StepFailed(detail=detail):
-            return came_of(detail or {}), detail
+            return result_of_error(detail or {}), detail
         case e.StepCanceled():
-            return Came.CANCELED, None
+            return CallResult.CANCELED, None
         case _:
             return None
 
 
 def _add(chat: Chat, turn: _Turn) -> None:
-    """Add an answer, and all results of its calls if they have them. Each call has one."""
+    """Add an answer and the results of its calls. A call without a result counts as refused."""
     chat.marks[turn.key] = chat.digest
     chat.shown.append(Shown("assistant", turn.key, turn.output))
     chat.digest = digest([chat.digest, turn.output])
@@ -225,19 +228,19 @@ def _add(chat: Chat, turn: _Turn) -> None:
     results, said = [], []
     for number, call in enumerate(answered.said or (), start=1):
         refused = call.get("refused")
-        came, value = turn.came.get(number, (Came.REFUSED, ASKED_BEFORE if refused is None else refused))
+        came, value = turn.came.get(number, (CallResult.REFUSED, ASKED_BEFORE if refused is None else refused))
         step = f"{turn.key}/{number}"
         place = (str(call.get("source", "")), str(call.get("tool", "")), str(call["id"]))
         results.append(Shown("tool", step, value, str(came), *place))
-        said.append(said_of(came, value))
+        said.append(result_digest(came, value))
     if said:
         chat.shown += results
         chat.digest = digest([chat.digest, *said])
 
 
-def said_of(came: Came, value: Json) -> str:
-    """The digest of a result, for the running digest."""
-    return digest(value) if came is Came.REFUSED else digest([str(came), value])
+def result_digest(came: CallResult, value: Json) -> str:
+    """The digest of a call's result, as it goes into the running digest."""
+    return digest(value) if came is CallResult.REFUSED else digest([str(came), value])
 
 
 def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
@@ -247,7 +250,7 @@ def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
             case "assistant":
                 yield _answer(one.value)
             case "tool":
-                yield {"role": "tool", "tool_call_id": one.id, "content": _told(node, one)}
+                yield {"role": "tool", "tool_call_id": one.id, "content": _result_content(node, one)}
             case _ if one.problem:
                 yield {"role": "user", "content": REPAIR.format(problem=one.problem)}
             case _:
@@ -263,12 +266,12 @@ def _answer(output: Json) -> JsonObject:
     return {**message, "tool_calls": calls} if calls else message
 
 
-def _told(node: AgentNode, one: Shown) -> str:
-    if one.came == Came.DONE:
+def _result_content(node: AgentNode, one: Shown) -> str:
+    if one.came == CallResult.DONE:
         schema = schema_of(node, one)
         return HIDDEN if schema is None else done_message(schema, one.value)
     error = one.value if isinstance(one.value, dict) else {"message": one.value}
-    return result_message(Came(one.came), str(error.get("message") or ""), sent="sent" in error)
+    return result_message(CallResult(one.came), str(error.get("message") or ""), sent="sent" in error)
 
 
 def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:
@@ -284,5 +287,5 @@ def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:
     return None if one.secret and "x-secret" not in str(schema) else schema
 
 
-# A worker caches the conversations of so many agents.
+# The number of agents whose conversations a worker caches.
 KEPT_MAX = 8

@@ -1,4 +1,4 @@
-"""The next thing that an agent does: turns and calls that begin, or its end. It reads counters, never values. Pure."""
+"""Decides what an agent does next: begin turns or calls, or end. It reads counters, never values. Pure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from msgspec import Struct
 
 from core.canonical import JsonObject, digest
 from runtime.engine.model.agent_node import AgentNode, Limits
-from runtime.engine.model.agent_state import Agent, Called, Came, Stage
+from runtime.engine.model.agent_state import Agent, Called, CallResult, Stage
 from runtime.engine.model.errors import ErrorClass, StepError
 
-# So often the model is told that its answer does not fit the result that is wanted.
+# The number of times that the model is told that its answer does not fit the wanted result.
 REPAIRS_MAX = 2
 ASKED_BEFORE = "The same call was denied, rejected or left unanswered before, so nobody is asked again."
 
 
 class Ahead(Struct, frozen=True):
-    """The next thing of an agent whose turn is over: its end, with an error if it failed, or another turn.
+    """What an agent does after a turn: it ends (``over``, with an error if it failed), or it takes another turn.
 
-    ``limit`` is the limit that makes that turn the concluding one.
+    ``limit`` is the limit that makes the next turn the last one.
     """
 
     over: bool
@@ -29,7 +29,7 @@ class Ahead(Struct, frozen=True):
 
 
 def reached(limits: Limits, agent: Agent) -> str:
-    """The limit that an agent has come to; "" for none."""
+    """The name of the limit that an agent has reached; "" for none."""
     turns = agent.turn - agent.first + 1
     found = {
         "refusals": agent.refusals >= limits.refusals,
@@ -42,14 +42,14 @@ def reached(limits: Limits, agent: Agent) -> str:
 
 
 def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
-    """Say what comes next. None while the agent's turn is under way, or if the agent is over already."""
+    """Decide what the agent does next. None while its turn is under way, and once the agent is over."""
     if agent.stage is Stage.ANSWER or agent.stage is Stage.FAILED:
         return Ahead(True)
     if agent.stage is Stage.BEGUN:
         return Ahead(False)
     came = {call.came for call in agent.calls.values()}
     # People may still be asked about other calls of this turn. The agent does not wait for their answers.
-    if node.fails_if_denied and agent.stage is Stage.CALLS and came & {Came.DENIED, Came.REJECTED}:
+    if node.fails_if_denied and agent.stage is Stage.CALLS and came & {CallResult.DENIED, CallResult.REJECTED}:
         words = "A call of the agent was denied or rejected, and `on_denied` says that it fails then."
         return Ahead(True, StepError(ErrorClass.AUTHORIZATION, "agent_denied", words).to_json())
     waits = agent.stage is Stage.CALLS and not all(call.over for call in settled(agent))
@@ -69,23 +69,23 @@ def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
 
 
 def settled(agent: Agent) -> list[Called]:
-    """The calls of the turn. Those that repeat what was denied meanwhile are refused first."""
+    """Refuse the calls of the turn that repeat a call denied meanwhile; return all calls of the turn."""
     for call in agent.calls.values():
         first = agent.calls.get(call.after)
         if not call.came and (first is None or first.over) and call.digest in agent.barred:
-            call.came, call.said = Came.REFUSED, digest(ASKED_BEFORE)
+            call.came, call.said = CallResult.REFUSED, digest(ASKED_BEFORE)
             agent.refusals += 1
     return [*agent.calls.values()]
 
 
 def due(node: AgentNode, key: str, agent: Agent) -> Iterator[str]:
-    """Begin the calls that can begin, or the next turn, and give the keys of these steps."""
+    """Begin the calls that can begin, or the next turn, and yield the keys of these steps."""
     if agent.stage is Stage.CALLS:
         settled(agent)
         for number, call in agent.calls.items():
             first = agent.calls.get(call.after)
             if not call.came and (first is None or first.over):
-                call.came = Came.OPEN
+                call.came = CallResult.OPEN
                 yield f"{key}/{agent.turn}/{number}"
     after = ahead(node, agent)
     if after is None or after.over:
@@ -96,6 +96,6 @@ def due(node: AgentNode, key: str, agent: Agent) -> Iterator[str]:
 
 
 def heard(agent: Agent) -> str:
-    """The digest of all messages, once the results of a turn are among them."""
+    """The digest of all messages, including the results of the current turn."""
     said = [agent.calls[number].said for number in sorted(agent.calls)]
     return digest([agent.digest, *said]) if said else agent.digest

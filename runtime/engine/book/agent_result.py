@@ -1,4 +1,4 @@
-"""Turns the result of a tool call into the one message that the model sees, whatever the result is. Pure."""
+"""Turns the result of a tool call, whatever it is, into the one message that the model sees. Pure."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from connectors.disclosure import resolved
 from core.canonical import Json, JsonObject, canonical_bytes
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.agent_node import AgentNode
-from runtime.engine.model.agent_state import Came
+from runtime.engine.model.agent_state import CallResult
 from runtime.engine.model.errors import FAILED_BEFORE, REJECTED, TOO_MANY, ErrorClass
 from runtime.engine.model.events import AgentBegan
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.states import WaitState
 
-# Longer results are cut, and say so.
+# The longest result that is shown whole. A longer one is cut, and its message says so.
 RESULT_CHARS_MAX = 20_000
 HIDDEN = "[secret]"
 _WORDS = {
-    Came.DENIED: "Policy denied this call. Nothing was done.",
-    Came.REJECTED: "People rejected this call. Nothing was done.",
-    Came.EXPIRED: "Nobody answered in time. Nothing was done.",
-    Came.FAILED: "The call failed.",
-    Came.REFUSED: "The call was refused. Nothing was done.",
-    Came.CANCELED: "The call was canceled.",
+    CallResult.DENIED: "Policy denied this call. Nothing was done.",
+    CallResult.REJECTED: "People rejected this call. Nothing was done.",
+    CallResult.EXPIRED: "Nobody answered in time. Nothing was done.",
+    CallResult.FAILED: "The call failed.",
+    CallResult.REFUSED: "The call was refused. Nothing was done.",
+    CallResult.CANCELED: "The call was canceled.",
 }
 _MAY_BE_DONE = "It was sent, and may have been done. Look before you call it again."
 _CODES = {
-    "policy_denied": Came.DENIED,
-    REJECTED: Came.REJECTED,
-    "requester_inactive": Came.DENIED,
-    FAILED_BEFORE: Came.REFUSED,
-    TOO_MANY: Came.REFUSED,
-    str(Came.EXPIRED): Came.EXPIRED,
-    str(WaitState.TIMED_OUT): Came.EXPIRED,
+    "policy_denied": CallResult.DENIED,
+    REJECTED: CallResult.REJECTED,
+    "requester_inactive": CallResult.DENIED,
+    FAILED_BEFORE: CallResult.REFUSED,
+    TOO_MANY: CallResult.REFUSED,
+    str(CallResult.EXPIRED): CallResult.EXPIRED,
+    str(WaitState.TIMED_OUT): CallResult.EXPIRED,
 }
 
 
-def came_of(error: JsonObject) -> Came:
+def result_of_error(error: JsonObject) -> CallResult:
     """The result of a call that failed with this error."""
     if error.get("class") == ErrorClass.CANCELED:
-        return Came.CANCELED
-    return _CODES.get(str(error.get("code")), Came.FAILED)
+        return CallResult.CANCELED
+    return _CODES.get(str(error.get("code")), CallResult.FAILED)
 
 
-def result_message(came: Came, reason: str, *, sent: bool = False) -> str:
-    """The message of a call without a result. ``sent`` says that it may have been done all the same."""
+def result_message(came: CallResult, reason: str, *, sent: bool = False) -> str:
+    """The message of a call without an output. ``sent`` says that the call may have been done all the same."""
     content: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
     return _cut(canonical_bytes(content).decode())
 
@@ -77,15 +77,15 @@ def _cut(text: str) -> str:
 
 
 def recalled(node: AgentNode, seen: Mapping[str, object]) -> list[Json]:
-    """References to the turns that an agent is shown first: the newest that its channel has."""
+    """References to the earlier turns that an agent is shown first: the newest in its channel."""
     if node.remember is None:
         return []
     held = cast("list[Json]", seen[f"state.{node.remember.channel}"])
     return held[-node.remember.turns :]
 
 
-def wanted(recorded: Iterable[RecordedEvent], key: str) -> list[tuple[str, str]]:
-    """The agents whose turns the agent with this key was shown first: each by its run and its key."""
+def remembered_agents(recorded: Iterable[RecordedEvent], key: str) -> list[tuple[str, str]]:
+    """The agents whose turns the agent with this key remembers: each by its run and its key."""
     refs: list[Json] = []
     for each in recorded:
         if each.step == key and isinstance(each.event, AgentBegan):
@@ -94,7 +94,7 @@ def wanted(recorded: Iterable[RecordedEvent], key: str) -> list[tuple[str, str]]
 
 
 def pair(ref: Json) -> tuple[str, str]:
-    """The run and the step of a reference; two empty texts if it is none."""
+    """The run and the step of a reference; two empty texts if the value is no reference."""
     match ref:
         case [str(run), str(step)]:
             return run, step

@@ -26,20 +26,20 @@ from runtime.engine.model.rows import CheckpointRow, LedgerRow, StepRow
 from runtime.engine.model.run import SUCCEEDED, Failed, Run, State
 from runtime.engine.model.states import STEP, StepState
 
-# The key among a step's writes for the run's new reference: no channel can have this name.
+# The key of the run's new reference among the writes of a step. No channel can have this name.
 REFERENCE = "$reference"
 
-# Every checkpoint holds the whole state, so this bounds what a barrier has to digest.
+# The largest state in bytes. Every checkpoint holds the whole state, so this bounds the work of a barrier.
 STATE_BYTES_MAX = most("state_bytes")
 
 _ITERATION = re.compile(r"[\[/](\d+)")
 
 
 class Crossing(Struct, frozen=True):
-    """The result of a barrier: the checkpoint with its state, and what the super-step leaves behind.
+    """The result of crossing a barrier: the checkpoint with its state, and what the super-step leaves behind.
 
-    ``finished`` says that the graph is done; ``ending`` that the run ends here instead of going on, because of
-    ``failed`` or a cancel. ``references`` are the run's new references, each with the key of the step that gave it.
+    ``finished`` says that the graph is done; ``ending`` that the run ends here, because the step ``failed`` or because
+    of a cancel. ``references`` are the run's new references, each with the key of the step that gave it.
     """
 
     state: State
@@ -85,14 +85,14 @@ def cross(run: Run, graph: Graph, choices: Choices) -> Crossing:
     if failed is not None or (run.canceling is not None and not _reports(run, rows, number)):
         checkpoint = checkpoint_of(number, state)
         return Crossing(state, checkpoint, ending=True, failed=failed, ledger=(*ledger,), references=(*references,))
-    # A call may have gone on and been canceled in one super-step: it is over, and joins nothing.
+    # A call that was resumed and then canceled in one super-step is over: it does not join the next one.
     joined = tuple(row for row in rows if row.superstep == number and row.status not in STEP.terminal)
     crossing = begin(run, graph, choices, state, number, joined)
     return replace(crossing, ledger=(*ledger,), references=(*references,))
 
 
 def _reports(run: Run, rows: Iterable[StepRow], number: int) -> bool:
-    """True if a step has just heard what came of an action that an agent carries out: a canceled run settles that."""
+    """True if an agent has just reported on its action to a step: even a canceled run settles that step."""
     return any(row.superstep == number and row.status is StepState.READY and is_reported(run, row.key) for row in rows)
 
 
@@ -153,7 +153,7 @@ def _take_in(
     references: list[tuple[str, str]],
     distinct: dict[str, Distinct],
 ) -> None:
-    """Apply to the state what one step of the super-step leaves: its writes and output, or its failure."""
+    """Apply one step of the super-step to the state: its writes and output, or its failure."""
     key = StepKey.of(row.key)
     if key.is_inner:
         return  # the agent takes in what its turns and calls leave
@@ -177,7 +177,7 @@ def _take_in(
         branch = graph.branch(row.key, row.last_error or {})
         if branch is not None:
             state.agents.pop(row.key, None)
-            # The expressions of the branch see no more of the failure than this.
+            # The part of the failure that the expressions of the branch can see.
             error = row.last_error or {}
             seen: dict[str, Json] = {name: str(error.get(name, "")) for name in ("class", "code", "message")}
             state.failures[row.key] = Failed(branch, {"step": row.key, **seen})
@@ -187,7 +187,7 @@ def _take_in(
 
 
 class Distinct(Struct):
-    """The marks of the items of a list that holds each only once, kept from one write to the next of a barrier."""
+    """The items of a list without duplicates, kept between the writes of one barrier."""
 
     items: list[Json]
     marks: set[bytes]
@@ -200,7 +200,7 @@ class Distinct(Struct):
         return made
 
     def add(self, items: list[Json]) -> None:
-        """Add what is not there yet, in order."""
+        """Add the items that are not there yet, in order."""
         added: list[Json] = []
         for item in items:
             if (mark := canonical_bytes(item)) not in self.marks:
@@ -217,7 +217,7 @@ def fold_writes(
 ) -> JsonObject:
     """The channel values after one step's writes. ``ExpressionError`` names a channel that cannot take its write.
 
-    ``distinct`` are the unions of the same barrier, which are not compared again item by item.
+    ``distinct`` are the lists without duplicates of the same barrier, so that they are not compared again item by item.
     """
     result = dict(values)
     for name, value in writes.items():
@@ -231,7 +231,7 @@ def fold_writes(
 
 
 def initial_values(channels: Mapping[str, Channel]) -> JsonObject:
-    """The declared first values of all channels."""
+    """The first values of all channels, as declared."""
     return {channel.name: channel.initial for channel in channels.values()}
 
 
@@ -242,7 +242,7 @@ def _merge(name: str, value: Json, write: Json) -> Json:
 
 
 def _union(name: str, value: Json, write: Json, distinct: dict[str, Distinct]) -> Json:
-    """Each distinct value once, in order of first appearance; a list adds its items."""
+    """Add a value, or each item of a list, unless it is there already. The order is that of first appearance."""
     items, known = _list_of(name, value), distinct.get(name)
     if known is None or known.items is not items:
         known = distinct[name] = Distinct.of(items)

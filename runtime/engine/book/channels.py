@@ -1,4 +1,4 @@
-"""The first values of channels: literal, made of the trigger, or copied from the parent run. Pure.
+"""The first values of channels: literal, computed from the trigger, or copied from the parent run. Pure.
 
 Values that differ from the declaration are recorded with the run's opening, so the fold evaluates nothing.
 """
@@ -16,7 +16,7 @@ from runtime.engine.model.rows import LedgerRow
 
 
 class Inherited(Struct, frozen=True):
-    """A channel's value as a parent hands it to its child, and how the parent folds writes into it."""
+    """The value of a channel that a child run inherits, and the reducer by which the parent folds writes into it."""
 
     value: Json
     reducer: Reducer
@@ -43,11 +43,11 @@ def misfit(reducer: Reducer, value: Json) -> str | None:
 def first_values(
     channels: Mapping[str, Channel], constants: Mapping[str, object], inherited: Mapping[str, Inherited]
 ) -> JsonObject:
-    """The first values of channels that are not the declared ones. ``InputError`` names the channel."""
+    """The first values of the channels whose first value is not the declared one. ``InputError`` names the channel."""
     found: JsonObject = {}
     for name, channel in channels.items():
         if name not in inherited and channel.start is not None:
-            found[name] = _made(channel, constants)
+            found[name] = _evaluated(channel, constants)
     for name, given in inherited.items():
         own = channels.get(name)
         if own is None or own.reducer is not given.reducer:
@@ -57,7 +57,7 @@ def first_values(
     return {name: bounded(channels[name], value) for name, value in found.items()}
 
 
-def _made(channel: Channel, constants: Mapping[str, object]) -> Json:
+def _evaluated(channel: Channel, constants: Mapping[str, object]) -> Json:
     assert channel.start is not None
     where = f"channels.{channel.name}.initial"
     try:
@@ -72,7 +72,7 @@ def _made(channel: Channel, constants: Mapping[str, object]) -> Json:
 
 
 def bounded(channel: Channel, value: Json) -> Json:
-    """A value, cut to what the channel keeps."""
+    """The value, cut to the number of items that the channel keeps."""
     return value[-channel.keep :] if channel.keep is not None and isinstance(value, list) else value
 
 

@@ -1,13 +1,13 @@
 """The people who shaped an action, followed along the flow of its data (promise 12). Pure.
 
-A *mark* says which part somebody had: their role, the step at which they had it, and their principal, in one text.
-``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of the
-run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step of
-another run that has started this one (``added``), of whoever tried a held step again (``tried.<key>``), and of those
-who gave reasons with their votes (``votes.<key>``), except for votes on calls of agents. An expression passes on the
-marks of all that it reads, also through conditions and loops; the references of all expressions are known when the
-workflow compiles. Whatever cannot be followed counts as used: all of a step's result, and everybody who ever wrote a
-channel. The run's requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
+A *mark* says how somebody shaped something: their role, the step at which they had it, and their principal, in one
+text. ``State.shaped`` holds the marks of each step's result (``steps.<key>``), of each channel (``state.<name>``), of
+the run's reference, of each added step (``added.<id>``), of the run as a whole (``run``), of whoever added the step
+that has started this run from another run (``added``), of whoever tried a held step again (``tried.<key>``), and of
+those who gave reasons with their votes (``votes.<key>``), except for votes on calls of agents. An expression passes on
+the marks of all that it reads, also through conditions and loops; the compiler knows what every expression reads. Where
+the flow cannot be followed, everything counts as used: all of a step's result, and everybody who ever wrote a channel.
+The run's requester has a part in everything and needs no mark, so a run that nobody else shapes has none.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import StepState, WaitKind
 
 RUN, REFERENCE, VOTES, ADDED = "run", "run.reference", "votes.", "added"
-# The facts that hold what was read of the target.
+# The prefix of the facts that hold what was read of the target.
 BEFORE = "action.before."
-# The marks of those who wrote the words with which a step failed (``errors.<key>``): only who reads them uses them.
+# The marks of those who wrote the error message of a failed step (``errors.<key>``): only steps that read it use them.
 ERRORS = "errors."
 # The marks of those who tried a step again after it was held: they ask for that step, and for nothing else.
 TRIED = "tried."
-# The marks of those who answered what was asked about a step's question: they have shaped what people decide by.
+# The marks of those who answered an approver's question about a step: approvers decide by their answers.
 TOLD = "told."
-# The marks of those who edited what a step would do, by the step.
+# The marks of those who edited what a step would do, by step.
 EDITS = "edits."
 
 # The role of a person who ends a wait of this kind. Timers and votes shape nothing.
@@ -49,14 +49,14 @@ _ENDS = {
     WaitKind.EXTERNAL: Role.SIGNAL_SENDER,
     WaitKind.HOLD: Role.RETRIER,
 }
-# Parts of Counterseal that bring what others said; they have no will of their own.
+# Actors that are parts of Counterseal: they only pass on what others said, so they shape nothing.
 _OURS = ("engine", "run", "connector")
 # An actor of any other kind is looked up in the directory by its name alone.
 _KINDS = frozenset(map(str, Kind))
 
 
 def mark(role: Role, who: str, place: str = "") -> str:
-    """The mark of a part. ``who`` is a principal, ``place`` the id of the step at which they had it, "" for none."""
+    """The mark of a contributor. ``who`` is a principal, ``place`` the id of the step where they took part, or ""."""
     return f"{role} {place} {who}"
 
 
@@ -77,7 +77,7 @@ def opened(state: State, marks: Iterable[str], adder: str | None = None) -> None
 
 
 def added(state: State, steps: Iterable[Json], kind: str, name: str) -> str:
-    """Mark steps that were added to the graph with the actor of this kind and name who added them. Returns them."""
+    """Mark the steps added to the graph with the actor who added them, by kind and name. Returns that principal."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     for step in steps:
         _add(state, f"added.{step}", [mark(Role.STEP_ADDER, principal, str(step))])
@@ -94,14 +94,14 @@ def reopened(state: State, kind: str, name: str, role: Role = Role.RETRIER) -> s
 
 
 def tried(state: State, key: str, kind: str, name: str) -> str:
-    """Mark a held step with the actor who tries it again: what it does from now on is theirs, too. Returns them."""
+    """Mark a held step with the actor who tries it again, who shapes what it does now. Returns the principal."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     _add(state, f"{TRIED}{key}", [mark(Role.RETRIER, principal, _node(key))])
     return principal
 
 
 def tried_by(state: State, key: str) -> list[str]:
-    """The marks of those who tried the step with this key again; for a turn or a call, its agent."""
+    """The marks of those who tried the step with this key again, or its agent if it is a turn or a call."""
     return state.shaped.get(f"{TRIED}{StepKey.of(key).agent}", [])
 
 
@@ -116,29 +116,29 @@ def edited_by(state: State, key: str) -> list[str]:
     return state.shaped.get(f"{EDITS}{key}", [])
 
 
-def told(state: State, key: str, kind: str, name: str) -> None:
-    """Mark a step with the actor who has answered what people asked about it before they decide."""
+def answered(state: State, key: str, kind: str, name: str) -> None:
+    """Mark a step with the actor who has answered an approver's question about it."""
     principal = f"{kind}:{name}" if kind in _KINDS else name
     _add(state, f"{TOLD}{key}", [mark(Role.ANSWERER, principal, _node(key))])
 
 
-def told_by(state: State, key: str) -> list[str]:
-    """The marks of those who answered what people asked about the step with this key."""
+def answered_by(state: State, key: str) -> list[str]:
+    """The marks of those who answered approvers' questions about the step with this key."""
     return state.shaped.get(f"{TOLD}{key}", [])
 
 
 def within(state: State, key: str, marks: Iterable[str]) -> None:
-    """Mark a step with those who shaped the result of the run that it has started, or what it has read."""
+    """Mark a step with those who shaped the result of the run that it started, or the data that it read."""
     _add(state, f"steps.{key}", marks)
 
 
 def failed(state: State, key: str, marks: Iterable[str]) -> None:
-    """Mark the words with which a step failed. A model reads those of its calls, so they are results there."""
+    """Mark the error message of a failed step. A model reads those of its calls, so these count as results."""
     _add(state, f"steps.{key}" if "/" in key else f"{ERRORS}{key}", marks)
 
 
 def adder_of(state: State, key: str) -> str | None:
-    """The mark of whoever added the step with this key, or what it follows from; None if all of that was published.
+    """The mark of whoever added the step with this key, or the step it follows from; None if nobody added either.
 
     A turn or a call of an agent follows from the agent, and every step of a run from the step that has started it.
     """
@@ -147,12 +147,12 @@ def adder_of(state: State, key: str) -> str | None:
 
 
 def kept_by(run: Run, marks: Iterable[str]) -> tuple[str, ...]:
-    """The marks to keep with what leaves this run: those who shaped it there, and the run's requester."""
+    """The marks to keep with data that leaves this run: those who shaped it, and the run's requester."""
     return tuple(sorted({mark(Role.SOURCE_REQUESTER, requester_of(run)), *shapers(marks)}))
 
 
 def shapers(marks: Iterable[str]) -> frozenset[str]:
-    """The marks of those who shaped something: whom it is about is no matter of what is made of it elsewhere."""
+    """The marks without those of the people whom something is only about."""
     return frozenset(one for one in marks if parted(one)[0] is not Role.SUBJECT)
 
 
@@ -162,9 +162,9 @@ def about(subjects: Iterable[str], key: str = "") -> frozenset[str]:
 
 
 def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
-    """The marks that a step gets with what another run or step has left; None if only this run's requester is marked.
+    """The marks that a step gets with data from another run or step; None if they name only this run's requester.
 
-    Their place is the step through which it came.
+    The place of these marks is the step that receives the data.
     """
     own = (Role.SOURCE_REQUESTER, requester_of(run))
     parts = [(role, who) for role, _, who in map(parted, marks) if (role, who) != own]
@@ -172,23 +172,23 @@ def handed_on(run: Run, key: str, marks: Iterable[str]) -> list[str] | None:
 
 
 def written_by(key: str, writers: Iterable[str]) -> list[str]:
-    """The marks of the people who last wrote outside what a step has read."""
+    """The marks of the people who last wrote, in the outside system, the data that a step has read."""
     return sorted({mark(Role.OUTSIDE_WRITER, one, _node(key)) for one in writers})
 
 
 def namers(terms: Terms, action: Action, key: str) -> frozenset[str]:
-    """The marks of those who may have written the field of the target that names somebody whom these terms ask.
+    """The marks of those who may have written the target's field that names an approver of these terms.
 
-    Whoever gave a value of the action itself has a part in it already.
+    Whoever gave a value of the action itself is marked already.
     """
     named = any(one.comes_from.startswith(BEFORE) for one in terms.approvers if one.source is GroupSource.PERSON)
     return frozenset(written_by(key, action.writers)) if named else frozenset()
 
 
 def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> tuple[str, ...]:
-    """The marks of everybody who shaped a shared effect, for another step that reuses it. ``wait`` told its end.
+    """The marks of everybody who shaped a shared effect, for a step that reuses it. ``wait`` is the wait for its end.
 
-    Of an effect whose book tells no marks, everybody counts who has shaped anything in its run.
+    If the book has no marks for the effect, everybody who has shaped anything in its run counts.
     """
     marks = {*receipt.written, *(() if wait is None else ended_by(wait))}
     if receipt.shaped is not None:
@@ -199,21 +199,21 @@ def shared_with(run: Run | None, receipt: ReceiptRow, wait: WaitRow | None) -> t
 
 
 def requester_of(run: Run) -> str:
-    """The run's requester as a principal: the person who was found when the run started, or else the text as sent."""
+    """The run's requester as a principal: the person identified when the run started, or else the text as sent."""
     if run.requester is None or run.requested_by in (run.requester, principal(Kind.PERSON, run.requester)):
         return run.requested_by
     return principal(Kind.PERSON, run.requester)
 
 
 def added_by(state: State, key: str) -> str:
-    """The principal that added the step with this key, or what it follows from; "" if all of that was published."""
+    """The principal that added the step with this key, or the step it follows from; "" if nobody added either."""
     adder = adder_of(state, key)
     return "" if adder is None else parted(adder)[2]
 
 
 def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
     """Mark the results and writes of a super-step's finished steps with those who shaped them."""
-    said = _said(run) if run.waits else {}
+    said = _of_waits(run) if run.waits else {}
     over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
     for vote in run.votes:  # the reason of a vote is a part of a gate's result, and of a failure
         key = run.approvals[vote.approval_id].step_key if vote.reason else ""
@@ -225,16 +225,16 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
     if not said and not state.shaped:
         return
     whole = {*state.shaped.get(RUN, ())}
-    # All marks are found before any is added: no step has seen what the others of its super-step write.
-    made = [(row, _came(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
+    # All marks are computed before any is added: no step sees what the others of its super-step write.
+    made = [(row, _from_outside(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
         for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
             _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
 
 
-def _came(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
-    """The marks that came to a step from outside its run's flow: by its wait, or with what it has read."""
+def _from_outside(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
+    """The marks that a step got from outside its run's flow: from the end of its wait, or with the data it read."""
     return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
 
 
@@ -249,17 +249,17 @@ def forget(state: State, prefix: str) -> None:
 
 
 def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
-    """The marks of everything that the step with this key uses, and of whatever decided that it is taken."""
+    """The marks of all data that the step with this key uses, and of all data that decided that the step is taken."""
     shaped = state.shaped
     if not shaped:
         return frozenset()
-    # As expressions see steps: of the outermost scope, and of each iteration around.
+    # Expressions see the steps of the outermost scope and of each iteration around them.
     parsed = StepKey.of(key)
     scopes, node = parsed.scopes, parsed.node
     if parsed.is_inner or node not in graph.flow:
-        return everybody(state).union(tried_by(state, key), told_by(state, key), edited_by(state, key))
+        return everybody(state).union(tried_by(state, key), answered_by(state, key), edited_by(state, key))
     found = {*shaped.get(RUN, ()), *shaped.get(ADDED, ()), *shaped.get(f"added.{node}", ())}
-    found.update(tried_by(state, key), told_by(state, key), edited_by(state, key))
+    found.update(tried_by(state, key), answered_by(state, key), edited_by(state, key))
     todo, seen = [*graph.flow[node][0]], set[str]()
     while todo:
         name = todo.pop()
@@ -280,27 +280,27 @@ def marks_of(state: State, graph: Graph, key: str) -> frozenset[str]:
 
 
 def _used(state: State, graph: Graph, row: StepRow) -> frozenset[str]:
-    # Nobody can follow what a model makes of all that it has read.
+    # What a model makes of its messages cannot be followed, so everybody counts.
     return everybody(state) if row.operation == OPERATION else marks_of(state, graph, row.key)
 
 
 def everybody(state: State) -> frozenset[str]:
     """The marks of all who have shaped anything in the run so far: steps after a gate may use any of it.
 
-    Reasons given at other gates do not count, so that the same people may decide at several gates. Nor do the words of
-    failures: whatever has read them is marked itself. Who tried another step again has shaped nothing of this one.
+    Reasons given at other gates do not count, so that the same people may decide at several gates. Error messages do
+    not count: each step that has read one is marked itself. Whoever tried another step again has not shaped this one.
     """
     others = (VOTES, ERRORS, TRIED, TOLD, EDITS)
     return frozenset(marked for name, marks in state.shaped.items() if not name.startswith(others) for marked in marks)
 
 
 def wrote_failures(state: State) -> frozenset[str]:
-    """The marks of those who wrote words with which steps failed: those of a run that has failed may be its own."""
+    """The marks of those who wrote the error messages of failed steps: a failed run may end with one of them."""
     return frozenset(marked for name, marks in state.shaped.items() if name.startswith(ERRORS) for marked in marks)
 
 
 def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
-    """Everybody with a part, by role and principal, the run's requester first. None of them is resolved yet."""
+    """All contributors by role and principal, the requester first. The directory has not been asked about them yet."""
     others = sorted({(role, who) for role, _, who in map(parted, marks)})
     return (
         Contributor(Role.REQUESTER, requester_of(run), None),
@@ -309,10 +309,10 @@ def contributors_of(run: Run, marks: Iterable[str]) -> tuple[Contributor, ...]:
 
 
 def named(marks: Iterable[str]) -> tuple[str, ...]:
-    """Everybody with a part besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
+    """All contributors besides the requester, as rules and digests know them: ``<role>:<principal>``, sorted.
 
     A person who has retried the run, moved it to another version, or answered a question about it, is left out. They
-    may not decide either, but they have changed nothing of an action that is the same, so that approvals of it last.
+    may not decide either. But if the action is the same, they have changed nothing in it, so its approval lasts.
     """
     every = (part for part in map(parted, marks) if part[:2] != (Role.EDITOR, ""))
     shaped = [part for part in every if part[0] not in (Role.RETRIER, Role.ANSWERER)]
@@ -320,7 +320,7 @@ def named(marks: Iterable[str]) -> tuple[str, ...]:
 
 
 def whole(state: State, graph: Graph, key: str, action: Action, system: str) -> Action:
-    """The action with the system that it is sent to, and those who shaped it besides the requester."""
+    """The action, completed with the system that it is sent to and with those who shaped it besides the requester."""
     marks = marks_of(state, graph, key) | about(action.subjects, key)
     return replace(action, system=system, shaped=named(marks)) if marks or system else action
 
@@ -337,12 +337,12 @@ def facts_of(run: Run, directory: Directory, shaped: Iterable[str]) -> tuple[str
 
 
 def requester_in(run: Run, directory: Directory) -> str:
-    """The id of the run's requester: as found when it started, or by this directory; ``unresolved:<text>`` else."""
+    """The id of the run's requester, as of its start or else by this directory; otherwise ``unresolved:<text>``."""
     return run.requester or directory.named(run.requested_by)
 
 
 def people_of(run: Run, marks: Iterable[str], directory: Directory) -> tuple[Contributor, ...]:
-    """Everybody who shaped it, as this directory knows them."""
+    """The contributors with these marks, looked up in this directory."""
     return resolved(contributors_of(run, marks), directory)
 
 
@@ -353,13 +353,13 @@ def stated_contributors(asked: ApprovalRow | ApprovalRequested) -> tuple[Contrib
 
 
 def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
-    """Everybody who shaped what was asked, as they were known then; for a gate, also those who had a part since.
+    """Everybody who shaped what was asked, as they were known then; for a gate, also who shaped the run since.
 
     Whoever has retried the run or the step since then has asked for it again, so they do not decide it. Whoever has
     answered a question of the approvers about it does not decide it either.
     """
     shaped, again = [*stated_contributors(asked)], tried_by(run.state, asked.step_key)
-    again = [*again, *told_by(run.state, asked.step_key)]
+    again = [*again, *answered_by(run.state, asked.step_key)]
     if asked.kind == ApprovalKind.GATE:
         shaped += contributors_of(run, everybody(run.state).union(again))
     elif run.retried_by or again:
@@ -368,8 +368,8 @@ def barred_from(run: Run, asked: ApprovalRow) -> tuple[Contributor, ...]:
     return tuple(shaped)
 
 
-def _said(run: Run) -> Mapping[str, set[str]]:
-    """By step, the marks of those who ended its wait with a value."""
+def _of_waits(run: Run) -> Mapping[str, set[str]]:
+    """The marks of those who ended a step's wait with a value, by step."""
     found: dict[str, set[str]] = {}
     for wait in run.waits.values():
         found.setdefault(wait.step_key, set()).update(ended_by(wait))

@@ -1,8 +1,8 @@
 """The draft of an append: collects events, applies each to the run, and builds the commit (promise 6).
 
-``commit`` derives the rows of the append from the folded run. Only commands (what is to be done outside) and expired
-leases are noted apart from that. Ids and dedupe keys are derived, so that the same record gives the same appends
-(promise 5).
+``commit`` derives the rows of the append from the folded run. Only commands (work to be done outside) and expired
+leases are noted separately. Ids and dedupe keys are derived, so that the same record gives the same appends (promise
+5).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from runtime.engine.model.states import RUN, CommandState, RunState, StepState
 from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
 
-# The key of the queue row of a due barrier: the last step has left, and the worker that was to cross it may be dead.
+# The key of the queue row of a due barrier: its last step has left, and the worker that should cross it may be dead.
 BARRIER = ""
 
 
@@ -86,9 +86,9 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
     ]
     rows.approvals = [move for move in run.answers.values() if before.answers.get(move.approval_id, move) != move]
     rows.votes, rows.ledger = run.votes[len(before.votes) :], run.ledger
-    rows.refusals = refusals.given(before, run) if rows.votes else []
+    rows.refusals = refusals.rejections(before, run) if rows.votes else []
     rows.extended = run.extensions - before.extensions
-    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease to the next.
+    # The steps that can be claimed from now on, and those that no longer can. A worker may carry its lease over.
     was = queued(before.steps, before.status, before.superstep, next(iter(before.state.open), None))
     now = {} if run.finished else queued(run.steps, run.status, run.superstep, next(iter(run.state.open), None))
     new = [step for key, step in now.items() if key not in was]
@@ -104,7 +104,7 @@ def _derive(rows: Commit, before: Run, run: Run) -> None:
 
 
 def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
-    """The move of the counters of the run's family; None if it adds nothing and rests on none of them.
+    """The change of the counters of the run's family; None if the append changes none of them and depends on none.
 
     The family's row is locked by the append, so only appends that count, or read counters, wait for each other.
     """
@@ -126,8 +126,8 @@ def _move_of(rows: Commit, view: RunView, run: Run) -> FamilyMove | None:
     return FamilyMove(refused, asked, same, failed, anew, moves, most, family.number if rests else None)
 
 
-# The facts that all steps of a super-step share. Changing one of them conflicts with every concurrent append, so it
-# raises the gate.
+# The facts that all steps of a super-step share. An append that changes one of them conflicts with every concurrent
+# append, so it raises the gate.
 _place = attrgetter("status", "superstep", "canceling", "extensions", "reference", "finished")
 
 ENGINE = Actor("engine", "counterseal")
@@ -140,12 +140,12 @@ _OUTCOMES = frozenset({
 })  # fmt: skip
 
 
-# Takes the names of a connector and its operation, and the input. Returns the reason why it cannot be called, or None.
+# Maps the names of a connector and its operation, and the input, to the reason why it cannot be called, or None.
 Ready: TypeAlias = Callable[[str, str, JsonObject], Refused | None]
 
 
 def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | None:
-    """Refuse nothing: no connector is known here."""
+    """Report every connector as ready: used where no connector is known."""
     return None
 
 
@@ -153,7 +153,7 @@ Paces: TypeAlias = Callable[[str, JsonObject], Pace | None]
 
 
 def seen_by(run: Run, graph: Graph, constants: Mapping[str, object], key: str) -> Variables:
-    """Everything that an expression of the step with this key sees in a run. The key "" is for the run's result."""
+    """The variables that an expression of the step with this key sees in a run. The key "" is for the run's result."""
     found = variables(graph, run.state, constants, key)
     found[CHECKPOINT] = run.superstep
     if key in run.spoken:
@@ -201,7 +201,7 @@ class Draft:
         self.workflow: Workflow | None = None
         self._recorded: list[RecordedEvent] = []
         self._head = view.head
-        # The time of a line that is recorded now, and the latest time that this can be.
+        # The time of a line that is recorded now, and the latest time that it can have.
         self.at = view.at
         self._behind = view.behind
         self._latest = self.at if self._behind else view.now + view.error
@@ -212,7 +212,7 @@ class Draft:
         return {**self.run.past, **self.run.steps}
 
     def variables(self, key: str) -> Variables:
-        """Everything that an expression of the step with this key sees now. The key "" is for the run's result."""
+        """The variables that an expression of the step with this key sees now. The key "" is for the run's result."""
         return seen_by(self.run, self.graph, self.view.constants, key)
 
     def leaf(self, key: str) -> Leaf:
@@ -228,8 +228,8 @@ class Draft:
         """Tell an event: it changes the run now, and the append records it.
 
         Its time is a bound of the database's time: the upper bound for an outcome, the lower bound for all else. Times
-        of one step never run backwards, even if the database's clock does. If that has gone back behind the book, the
-        line keeps the book's latest time, and says by how much.
+        of one step never run backwards, even if the database's clock does. If the clock is behind the book's latest
+        time, the line keeps that time, and says by how much the clock is behind.
         """
         at = self.not_before(self._latest if event.TYPE in _OUTCOMES else self.at, step)
         if event.TYPE is EventType.RUN_CLOSED:  # an outcome above it has the latest time at which it can have been
@@ -241,14 +241,14 @@ class Draft:
             self.rows.notices.append(notice)
 
     def not_before(self, at: datetime, step: str | None) -> datetime:
-        """The time of a line about a step that is recorded at this time: never before the step's last one."""
+        """The time for a new line about a step: this time, but never before that of the step's last line."""
         last = None if step is None else self.run.times.get(step)
         return at if last is None or last < at else last
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
     def message(self, kind: str, approval_id: UUID, name: str) -> None:
-        """Order a message about an approval, such as its card. Its content is read when it is sent.
+        """Order a message about an approval, such as its card. The content is read when the message is sent.
 
         The questions of a list have one card, so their messages are sent one at a time.
         """
@@ -258,7 +258,7 @@ class Draft:
         self._command(f"{kind}:{approval_id}:{name}", kind, {"approval": str(approval_id)}, about)
 
     def order(self, kind: str, name: str, payload: JsonObject, *, one_at_a_time: str | None = None) -> None:
-        """Order something else that is to be done after the commit, such as the evidence."""
+        """Order other work to be done after the commit, such as making the evidence."""
         self._command(f"{kind}:{name}", kind, payload, f"{kind}:{one_at_a_time}" if one_at_a_time else None)
 
     def _command(self, command: str, kind: str, payload: JsonObject, ordering_key: str | None) -> None:
@@ -270,7 +270,7 @@ class Draft:
     # -- the result --------------------------------------------------------------------------------------------------
 
     def commit(self) -> Commit:
-        """Everything that this append writes, with its lines."""
+        """Build the commit: everything that this append writes, with its lines."""
         rows, run_key = self.rows, self.view.run.run_key
         _derive(rows, self.view.run, self.run)
         rows.family = _move_of(rows, self.view, self.run)
@@ -291,7 +291,7 @@ class Draft:
             for content in contents:
                 content["data"][CLOCK_BEHIND] = math.ceil(self._behind.total_seconds())
         behind = self.view.version + 1 - self.view.kept_at
-        # So that no reader has to fold a long book, this append stores the run beside it.
+        # The append stores the folded run beside the book, so that no reader has to fold a long book.
         if rows.moves_gate and not self.run.finished and behind >= EVERY and run_key and lines:
             rows.state = pack(self.run.copy().rest(), self.view.head)
         for name, stored in ((STORED, rows.values), (KEPT, rows.state)):
@@ -303,9 +303,9 @@ class Draft:
         return rows
 
     def _tell_ends(self) -> None:
-        """Store what has become of approved actions, and order their cards, if this append has changed that.
+        """Store the ends of approved actions that this append has changed, and order their cards.
 
-        Row and card are of the append that ends the action: a crash leaves all of them or nothing.
+        Row and card are part of the append that ends the action: a crash leaves all of them or nothing.
         """
         steps = {recorded.step for recorded in self._recorded if recorded.step is not None}
         moves = {move.approval_id: move for move in self.rows.approvals}
@@ -315,16 +315,16 @@ class Draft:
                 moves.get(approval) or self.run.answers[approval], outcome=str(end.state), why=end.code or None
             )
             moves[approval] = recorded
-            # What is being carried out is shown with its outcome: most are over at once.
+            # An action that is being carried out gets no card: most are over at once, and the outcome has a card.
             if str(approval) not in drawn and not (end.state is CardState.EXECUTING and recorded.consumed):
                 self.message("card", approval, f"{end.state}:{end.code}:{self.view.version}")
         self.rows.approvals = [*moves.values()]
 
     def _tell_grants(self) -> None:
-        """Order the cards on which a grant could be taken back, and cannot any more, or can again.
+        """Order the cards whose grant can no longer be taken back, or can be again.
 
-        The order is of the append that changes that: a crash leaves both or neither. A grant that is given in this
-        append is shown with the outcome of its action.
+        The order is part of the append that changes the grant: a crash leaves both or neither. A grant that is given in
+        this append is shown with the outcome of its action.
         """
         drawn = {row.payload.get("approval") for row in self.rows.commands if row.kind == "card"}
         for grant_id, was in self.view.run.grants.items():
@@ -334,7 +334,7 @@ class Draft:
                 self.message("card", now.approval, f"grant:{self.view.version}")
 
     def after(self) -> RunView:
-        """The view after the append, if that was guarded by the version. Call it once the append has been made."""
+        """The view after the append. Call it only when the append was made and was guarded by the version."""
         version, family, move = self.rows.expected_version + 1, self.view.family, self.rows.family
         if family is not None and move is not None and move.moves:
             family = replace(
@@ -365,7 +365,7 @@ Ending: TypeAlias = e.ActionSucceeded | e.ActionFailed | e.ActionInDoubt | e.Act
 
 
 def tell_of(transition: Draft, receipt: ReceiptRow, event: Ending) -> ReceiptRow:
-    """Tell what became of an action, and have its approval's card say so. Returns the receipt as it is then."""
+    """Record what became of an action, and order its approval's card anew. Returns the receipt after that event."""
     transition.tell(event, step=receipt.step_key)
     left = transition.run.receipts[receipt.receipt_id]
     approval = left.action.get("approval")

@@ -1,4 +1,4 @@
-"""Edits of a step's input, before it is judged anew: kept by step, and laid over its input. Pure."""
+"""Edits of a step's input: they are kept by step, and replace values of the input before it is judged anew. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from policy.facts import CARRIES, ORIGIN
 from runtime.engine.model.run import Run
 from runtime.engine.model.traces import Trace
 
-# Why a question is void that somebody has edited.
+# The reason code of a question that is void because somebody has edited its action.
 EDITED = "edited"
 
 
 def editable(operation: Operation, inputs: Mapping[str, Json]) -> JsonObject:
-    """The values of an input that could be edited, by name: those that it writes, and its other named values."""
+    """The values of an input that people may edit, by name: the fields that it writes, and its other named values."""
     own: JsonObject = {name: value for name, value in inputs.items() if name not in operation.params}
     if not isinstance(operation.writes, str):
         return own
@@ -36,7 +36,7 @@ def schema_of(operation: Operation, name: str) -> Json:
 
 
 def edited(operation: Operation, inputs: JsonObject, changed: Mapping[str, Json]) -> JsonObject:
-    """The input with these values in place of its own: among those that are written, if it stands there."""
+    """The input with these values in place of its own. A name is looked for among the written fields first."""
     found: JsonObject = {**inputs}
     inner = found.get(operation.writes) if isinstance(operation.writes, str) else None
     written: JsonObject = {**inner} if isinstance(inner, dict) else {}
@@ -49,12 +49,12 @@ def edited(operation: Operation, inputs: JsonObject, changed: Mapping[str, Json]
 
 
 def of_step(run: Run, key: str) -> JsonObject:
-    """The values that people have edited of a step, as they are now."""
+    """The values of a step that people have edited, as they are now."""
     return {name: both["now"] for name, both in run.edits.get(key, {}).items()}
 
 
 def retraced(trace: Trace, changed: Mapping[str, Json]) -> Trace:
-    """The origins with those of edited values: a person gave them."""
+    """The origins, where edited values count as given by a person."""
     if not changed:
         return trace
     facts, told = {**trace.facts}, trace.recorded["arguments"]

@@ -1,8 +1,8 @@
-"""The ends of approved actions: what has become of what people approved, followed from the fold alone. Pure.
+"""The ends of approved actions: what has become of each, derived from the folded run alone. Pure.
 
-Whatever ends a step that holds an approval (its outcome, a denial, a read that is refused, a cancel, its agent's end,
-another step that had done it) has a state here. ``Draft.commit`` compares the ends before and after each append: if one
-differs, the append stores it beside the approval and orders its card. So no end can be without its card.
+A step that holds an approval can end in many ways: an outcome, a denial, a refused read, a cancel, the end of its
+agent, another step that had done it. Each has a state here. ``Draft.commit`` compares the ends before and after each
+append. If one differs, the append stores it beside the approval and orders its card. So no end is without its card.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from runtime.engine.model.rows import ApprovalMove, ApprovalRow, ReceiptRow, Ste
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import STEP, RunState, StepState, WaitKind, WaitState
 
-# The codes of ends that no error names.
+# The codes of ends that have no error.
 CANCELED, SHARED, BEGUN, REPLACED = "canceled", "shared", "begun_outside", "asked_anew"
-# The code of a void because a value that was on the card, or that a rule had read, is another one by now.
+# The code of an approval that is void because a value on its card, or one that a rule had read, has changed.
 CHANGED = "changed"
 
 _SAID: Mapping[str, str] = {
@@ -41,9 +41,9 @@ _SAID: Mapping[str, str] = {
 
 
 class End(Struct, frozen=True):
-    """The end so far: the ``state`` that the card shows, a ``code`` that holds no value, and words, which may.
+    """The end so far: the ``state`` that the card shows, a ``code`` without values, and words that may hold values.
 
-    ``changed`` are the values because of which it is void (``life.approved.drift``).
+    ``changed`` are the changed values that made the approval void (``life.approved.drift``).
     """
 
     state: CardState
@@ -66,12 +66,12 @@ _PERFORMED = {
 }
 
 
-# Of all other questions the status says it all.
+# For all other questions the status says everything.
 _WATCHED = (ApprovalStatus.APPROVED, ApprovalStatus.SUPERSEDED)
 
 
 def end_of(run: Run, approval: UUID) -> End | None:
-    """The end of a question so far. None if the run holds it no more: then its row says it."""
+    """The end of a question so far. None if the run no longer holds the question: then its row has the end."""
     asked, answer = run.approvals.get(approval), run.answers.get(approval)
     if asked is None or answer is None:
         return None
@@ -97,7 +97,7 @@ def last_of(run: Run, asked: ApprovalRow) -> ReceiptRow | None:
 
 
 def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | None) -> End:
-    """A question or an approval that is void: by its recorded reason, by what denied it, or because it was put anew."""
+    """The end of a void question or approval: by its recorded reason, by its denial, or because it was asked anew."""
     error = _error(step)
     if step is not None and _has_failed(run, step) and not _asked_later(run, asked):
         return End(CardState.SUPERSEDED, str(error.get("code") or DENIED), str(error.get("message") or ""))
@@ -111,7 +111,7 @@ def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | No
 
 
 def _change(change: JsonObject) -> str:
-    """One value that is another one by now, in words."""
+    """The words for one value that has changed."""
     name = str(change["field"]).removeprefix("facts.")
     if "was" not in change and "now" not in change:
         return f"{name} has changed; its values are hidden."
@@ -127,7 +127,7 @@ def _asked_later(run: Run, asked: ApprovalRow) -> bool:
 
 
 def _performed(run: Run, receipt: ReceiptRow, step: StepRow | None) -> End:
-    """An action that was let out, by its receipt; what goes on outside ends with its step."""
+    """The end of an action that was let out, by its receipt. An action that goes on outside ends with its step."""
     state, error = _PERFORMED[ReceiptStatus(receipt.status)], receipt.error or {}
     words = str(receipt.resolution or error.get("message") or unread(receipt.output))
     if state is CardState.APPLIED and error.get("code") == ALTERED:
@@ -160,7 +160,7 @@ def _goes_on_outside(run: Run, step: StepRow) -> bool:
 
 
 def _unsent(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow) -> End:
-    """An approval that nothing has used: by what became of its step."""
+    """The end of an unused approval, by the status of its step."""
     error, reason = _error(step), answer.reason or ""
     match step.status:
         case _ if _has_failed(run, step):
@@ -202,9 +202,9 @@ def _who_canceled(run: Run, step: StepRow) -> str:
 
 
 def changed(before: Run, after: Run, steps: Collection[str]) -> dict[UUID, End]:
-    """The approvals whose action has come to another end by an append about these steps, with that end.
+    """The approvals whose end has changed by an append about these steps, each with its new end.
 
-    The end of a run is about all of its steps.
+    The end of a run concerns all of its steps.
     """
     found = {}
     for approval, answer in after.answers.items():
@@ -228,5 +228,5 @@ def unread(output: Any) -> str:
 
 
 def error_of(operation: Operation, call: Call, done: Done) -> StepError:
-    """The error of a step whose target holds something else than was asked for. Secret values are not told."""
+    """The error of a step whose target holds something else than was asked for. Secret values are left out."""
     return StepError.altered(done.altered, secret_names(operation.input_schema, call.input))

@@ -1,6 +1,7 @@
-"""Failures of calls that people had approved, counted for a run with all that it has led to. Pure.
+"""Failures of calls that people had approved, counted for a whole family of runs. Pure.
 
-A run keeps its own with their words; the counters that it shares with others keep only the question, its time and code.
+A run keeps its own failures with their messages. The counters of its family keep only the approval, the time and the
+code.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from runtime.engine.model.run import Family, Run
 
 Failures = Mapping[str, list[JsonObject]]
 
-# The last failures of one call that are kept.
+# The number of failures that are kept for one call: the last ones.
 KEPT = 20
 
 
@@ -24,7 +25,7 @@ def of_call(run: Run, family: Family | None, run_id: UUID, key: str) -> list[Jso
 
 
 def since_begun(run: Run, family: Family | None, key: str) -> int:
-    """The number of failures of this call, counted from the last time that people began one of these runs anew."""
+    """The number of failures of this call since people last had a run of the family begin anew."""
     own = run.failures.get(key, []) if key else []
     if family is None or not key:
         return sum(one["again"] == run.begun_anew for one in own)
@@ -39,7 +40,7 @@ def of_first(run_id: UUID, known: Failures) -> Failures:
 
 
 def moved(family: Family, run_id: UUID, before: Failures, after: Failures, again: int) -> Failures:
-    """The failures of the calls that have failed once more, with those of the family; ``again`` as it is by then."""
+    """The family's failures of the calls that have failed since ``before``; new ones get the number ``again``."""
     return {
         key: _joined(family.failed.get(key, []), [
             _kept(run_id, one, again) for one in found if one not in before.get(key, [])
@@ -50,7 +51,7 @@ def moved(family: Family, run_id: UUID, before: Failures, after: Failures, again
 
 
 def _joined(known: list[JsonObject], new: list[JsonObject]) -> list[JsonObject]:
-    """Both, once for each approval: what failed again counts as it failed last."""
+    """Both lists together, with only the last failure of each approval."""
     anew = {one["approval"] for one in new}
     return [*(one for one in known if one["approval"] not in anew), *new][-KEPT:]
 

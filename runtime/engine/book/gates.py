@@ -1,6 +1,6 @@
-"""Gates that a run has still to pass: those that stand open, and those that it may yet come to. Pure.
+"""Gates that a run has still to pass: the open ones, and those that it may yet come to. Pure.
 
-Whoever decides at a gate has not seen what is added to the run afterwards, so added steps come after all of these.
+Whoever decides at a gate has not seen the steps that are added later. So added steps come after all of these gates.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from runtime.engine.model.graph import (
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import SKIPPED, State
 
-# Tells of a step that runs another workflow if a gate may lie ahead within; its place is the id of the step.
+# Says if the workflow that this step runs may have a gate still to pass.
 HasGate: TypeAlias = Callable[[ChildNode], bool]
 
-# What a step of these kinds leads to is not named by its own operation.
+# The kinds of steps whose operation does not say what the step will do outside.
 OPAQUE = frozenset({"agent", "run", "continue_with"})
 
 
 def gates_ahead(graph: Graph, state: State, within: HasGate) -> tuple[str, ...]:
-    """The steps of the outermost list that are, or hold, a gate that the run has still to pass, sorted.
+    """The outermost steps that are or hold a gate which the run has still to pass, sorted.
 
     A branch that is not taken holds none any more. A loop holds its gates until it is over.
     """
@@ -42,9 +42,9 @@ def gates_ahead(graph: Graph, state: State, within: HasGate) -> tuple[str, ...]:
 
 
 def gates_passed(graph: Graph, state: State) -> Iterator[str]:
-    """Yield the keys of steps behind which people may have let the run go on: gates, other workflows, loops of these.
+    """Yield the keys of done steps that may hold a person's permission to go on: gates, child runs, loops of these.
 
-    Of a loop that is over the state keeps no more than that.
+    Of a loop that is over, the state keeps only that it is over, so the whole loop counts.
     """
     nodes = {node.id: node for node in graph.root.walk()}
     for key, status in state.status.items():
@@ -62,13 +62,13 @@ def may_hold_gates(graph: Graph, within: HasGate) -> bool:
 
 
 def children_in(graph: Graph) -> Iterable[ChildNode]:
-    """The steps that run other workflows, also as tools of agents."""
+    """The steps that run other workflows, including tools of agents."""
     for node in graph.root.walk():
         yield from _children_of(node)
 
 
 def come_before(graph: Graph, gates: Iterable[str], name: str) -> str | None:
-    """The first of these gates that the step of the outermost list has to come before; None if it comes before none."""
+    """The first of these gates that needs this outermost step, directly or not; None if none does."""
     needs = {node.id: node.needs for node in graph.root.nodes}
     for gate in gates:
         todo, seen = [gate], set[str]()
@@ -91,14 +91,14 @@ def root_of(graph: Graph, key: str) -> str:
 def _holds(node: Node, key: str, state: State, within: HasGate) -> bool:
     if _is_gate(node, within):
         return True
-    # The iterations of a loop are many: what one of them has passed, another has still to pass.
+    # A gate in a loop counts as still to pass: one iteration may have passed it, and another not.
     prefix = f"{key}[]." if isinstance(node, ForeachNode | WhileNode) else key[: len(key) - len(node.id)]
     inner = [(prefix + one.id, one) for scope in _taken(node, key, state) for one in scope.nodes]
     return any(place not in state.status and _holds(one, place, state, within) for place, one in inner)
 
 
 def _taken(node: Node, key: str, state: State) -> tuple[Scope, ...]:
-    """The scopes of a node that are taken, or may yet be."""
+    """The scopes of a node that the run has taken, or may yet take."""
     if isinstance(node, IfNode) and key in state.branches:
         return (node.then if state.branches[key] else node.otherwise,)
     if key in state.failures and not isinstance(node, Composite):

@@ -27,15 +27,15 @@ from runtime.engine.model.rows import ApprovalRow, Claim, ReceiptRow, StepRow, V
 from runtime.engine.model.run import Run, RunView
 from runtime.engine.model.states import EffectState, WaitKind, WaitState
 
-# In the context of a wait about a permit: its agent is to fetch it, or to report what came of it.
+# The key, in the context of a wait about a permit, and its values: the agent is to fetch the permit, or to report.
 PERMIT, FETCH, REPORT = "permit", "fetch", "report"
-# The reasons why a given approval is void before it was used.
+# The reasons why a given approval became void before its use.
 STALE = "stale"
 LEFT = "votes_lost"
 
 
-class Given(Struct, frozen=True):
-    """An approval that was given, at the time of ``at``, by the ``votes`` in the book."""
+class GivenApproval(Struct, frozen=True):
+    """An approval that people gave: when (``at``), and by which ``votes`` in the book."""
 
     approval_id: UUID
     kind: ApprovalKind
@@ -50,34 +50,34 @@ class Given(Struct, frozen=True):
 
     @property
     def carried(self) -> bool:
-        """True if the votes in the book meet its terms, whatever the recorded decision says."""
+        """True if the votes in the book meet the approval's terms, whatever the recorded decision says."""
         approves = self.choice not in (Choice.REJECT, Choice.FAIL)
         return approves and carried(self.terms, self.contributors, self.votes, self.choice, escalated=self.escalated)
 
-    def stands(self, people: Directory) -> bool:
-        """True if its terms are still met by the votes of people who may vote by today's directory (promise 12)."""
+    def still_carried(self, people: Directory) -> bool:
+        """True if the votes of people who may vote by today's directory still meet the terms (promise 12)."""
         votes, shaped = counted_again(self.votes, people), resolved(self.contributors, people)
         return carried(self.terms, shaped, votes, self.choice, escalated=self.escalated)
 
-    def closed_again(self, view: RunView) -> bool:
-        """True if it rests on broken glass, and the time for which that lets the action out is over."""
+    def emergency_is_over(self, view: RunView) -> bool:
+        """True if the emergency access (break glass) that it rests on has expired."""
         glass = self.terms.break_glass
         broken = glass is not None and any(vote.glass for vote in self.votes)
         return broken and glass is not None and (view.now - self.at).total_seconds() > glass.seconds
 
     def void(self, view: RunView) -> str | None:
         """The reason why this unused approval no longer counts; None if it still does."""
-        if (view.now - self.at).total_seconds() > self.terms.fresh_seconds or self.closed_again(view):
+        if (view.now - self.at).total_seconds() > self.terms.fresh_seconds or self.emergency_is_over(view):
             return STALE
-        return None if self.stands(view.directory) else LEFT
+        return None if self.still_carried(view.directory) else LEFT
 
 
 class Shared(Struct, frozen=True):
     """A shared effect, folded from the books of all runs that use it.
 
-    ``wait`` is its holder's wait, if its end comes from outside. ``over`` says that the run that performed it is over,
-    ``erased`` that retention has removed its result. ``shaped`` are the marks of those who shaped it, the requester of
-    its run included.
+    ``wait`` is the wait of the step that holds it, if its end comes from outside. ``over`` says that the run that
+    performed it is over, ``erased`` that retention has removed its result. ``shaped`` are the marks of those who shaped
+    it, including the requester of its run.
     """
 
     receipt: ReceiptRow
@@ -92,15 +92,15 @@ class Known(Struct, frozen=True):
     """The facts about this step from earlier leases, and from the target.
 
     ``wait`` is the newest wait of the step, except canceled ones, retries, pauses and those for an approval that was
-    given. ``receipt_checked`` says that the receipt was looked up by its key, so that None means that there is none;
-    ``shared`` is then the effect as the books tell it, which may be another step's.
-    ``slack`` holds the accounts in each Slack group that could be looked up, by its key; None before that was tried.
-    ``chat`` is what a model was shown before a turn; None before it was read. ``turn`` says that the step has its turn
-    at a target with a rate.
+    given. ``receipt_checked`` says that the receipt was looked up by its key: then a ``receipt`` of None means that
+    there is none; ``shared`` is then the effect as the books tell it, which may be another step's. ``slack`` holds the
+    accounts in each Slack group that could be looked up, by its key; None before that was tried. ``chat`` is what a
+    model was shown before a turn; None before it was read. ``turn`` says that the step has taken its turn at a target
+    with a rate limit.
     """
 
     receipt: ReceiptRow | None = None
-    given: Given | None = None
+    given: GivenApproval | None = None
     wait: WaitRow | None = None
     before: Before | None = None
     receipt_checked: bool = False
@@ -111,7 +111,7 @@ class Known(Struct, frozen=True):
 
 
 class TakeTurn(Struct, frozen=True):
-    """Take a turn at a target with a rate, then begin again; or let the step wait for its turn."""
+    """Take a turn at a target with a rate limit, then begin again; or let the step wait for its turn."""
 
     step: StepRow
     pace: Pace
@@ -128,9 +128,9 @@ class ReadBefore(Struct, frozen=True):
 
 
 class LookUp(Struct, frozen=True):
-    """Look the receipt up by its key (its scope is wider than this step), then begin again.
+    """Look the receipt up by its key, which other steps may use too, then begin again.
 
-    ``earlier`` is the key by which release 0.2.0 knew this effect, if that is another one.
+    ``earlier`` is the key by which release 0.2.0 knew this effect, if that key differs.
     """
 
     step: StepRow
@@ -148,7 +148,7 @@ class ReadChat(Struct, frozen=True):
 
 
 class Resolve(Struct, frozen=True):
-    """Look up who is in these Slack groups, before anybody is asked; then begin again."""
+    """Look up the members of these Slack groups, before anybody is asked; then begin again."""
 
     step: StepRow
     groups: tuple[GroupQuorum, ...]
@@ -156,7 +156,7 @@ class Resolve(Struct, frozen=True):
 
 
 class Perform(Struct, frozen=True):
-    """Perform the call; its intent is recorded in the transition. ``receipt`` is None without side effects."""
+    """Perform the call, whose intent the transition records. ``receipt`` is None for a call without side effects."""
 
     step: StepRow
     operation: Operation
@@ -176,11 +176,11 @@ class Inquire(Struct, frozen=True):
 
 
 class StartRun(Struct, frozen=True):
-    """Start another run; ``waits`` says whether the step waits for its end. A second start finds the first one's run.
+    """Start another run; ``waits`` says if the step waits for its end. Starting it twice gives the same run.
 
-    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels that it gets a copy of.
-    ``origins`` say where input and copies came from, if a rule reads that. ``adder`` is the mark of whoever added the
-    step, or a step around it, while the run went on.
+    ``shaped`` are the marks of those who shaped its input, ``inherited`` the channels whose copies it gets. ``origins``
+    say where input and copies came from, if a rule reads that. ``adder`` is the mark of whoever added the step, or a
+    step around it, to the running workflow.
     """
 
     step: StepRow
@@ -198,8 +198,8 @@ class StartRun(Struct, frozen=True):
 class OtherRun(Struct, frozen=True):
     """The outcome of ``StartRun``: the run's status, result and error; ``problem`` if it could not be started.
 
-    ``shaped`` are the marks of those who shaped its result, ``origins`` say where that came from. ``used`` is what its
-    models used, if a call of an agent has started it and it is over.
+    ``shaped`` are the marks of those who shaped its result, ``origins`` say where the result came from. ``used`` is the
+    usage of its models, if it is over and a call of an agent has started it.
     """
 
     status: str = ""
@@ -212,7 +212,7 @@ class OtherRun(Struct, frozen=True):
 
 
 class Over(Struct, frozen=True):
-    """Nothing more is to be done with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
+    """Do nothing more with this step now: it parked, failed, succeeded from a receipt, or was canceled."""
 
 
 class Unfit(Struct, frozen=True):
@@ -228,7 +228,9 @@ Nonce: TypeAlias = Callable[[], str]
 
 def known_of(run: Run, step_key: str) -> Known:
     """The step's last receipt, its given approval that is still unused, and its last wait."""
-    return Known(receipt=last_receipt(run, step_key), given=_given(run, step_key), wait=_last_wait(run, step_key))
+    return Known(
+        receipt=last_receipt(run, step_key), given=_unused_approval(run, step_key), wait=_last_wait(run, step_key)
+    )
 
 
 def last_receipt(run: Run, step_key: str) -> ReceiptRow | None:
@@ -252,29 +254,29 @@ def is_out(run: Run, step_key: str) -> bool:
 
 
 def is_reported(run: Run, step_key: str) -> bool:
-    """True if the wait for an agent's report is over, and what it means for the action is not told yet."""
+    """True if the wait for an agent's report is over, and its meaning for the action is not recorded yet."""
     last = next((one for one in reversed(run.waits.values()) if one.step_key == step_key), None)
     receipt = last_receipt(run, step_key)
     over = last is not None and last.kind is WaitKind.PERMIT and (last.context or {}).get(PERMIT) == REPORT
     return over and receipt is not None and receipt.status == ReceiptStatus.INTENDED
 
 
-def _given(run: Run, step_key: str) -> Given | None:
+def _unused_approval(run: Run, step_key: str) -> GivenApproval | None:
     given = None
     for approval_id, answer in run.answers.items():
         if run.approvals[approval_id].step_key == step_key and not answer.consumed:
-            given = given_of(run, approval_id) or given
+            given = given_approval(run, approval_id) or given
     return given
 
 
-def given_of(run: Run, approval_id: UUID) -> Given | None:
-    """The approval, used or not; None if it was not given, or if the run no longer holds it."""
+def given_approval(run: Run, approval_id: UUID) -> GivenApproval | None:
+    """The given approval, used or not; None if it was not given, or if the run no longer holds it."""
     answer, asked = run.answers.get(approval_id), run.approvals.get(approval_id)
     if answer is None or asked is None or answer.status != ApprovalStatus.APPROVED:
         return None
     assert answer.choice is not None, "it is recorded with the decision"
     assert answer.at is not None, "so is its time"
-    return Given(
+    return GivenApproval(
         approval_id=approval_id,
         kind=ApprovalKind(asked.kind),
         digest=asked.action_digest,
@@ -289,13 +291,13 @@ def given_of(run: Run, approval_id: UUID) -> Given | None:
 
 
 def still_approved(view: RunView, run: Run, receipt: ReceiptRow) -> UUID | None:
-    """The approval that let this action out before, if its votes still carry it by today's directory.
+    """The approval that let this action out before, if by today's directory its votes still meet its terms.
 
-    None if it rests on broken glass whose time is over: no further attempt goes out by that.
+    None if the emergency access (break glass) that it rests on has expired: no further attempt goes out by it.
     """
     approval = receipt.action.get("approval")
-    given = given_of(run, UUID(approval)) if isinstance(approval, str) else None
-    stands = given is not None and given.stands(view.directory) and not given.closed_again(view)
+    given = given_approval(run, UUID(approval)) if isinstance(approval, str) else None
+    stands = given is not None and given.still_carried(view.directory) and not given.emergency_is_over(view)
     return given.approval_id if given is not None and stands else None
 
 
@@ -310,8 +312,8 @@ def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:
     """The newest wait, except canceled ones, retries, pauses and those for an approval that was given.
 
-    Those before the step began anew do not count. Nor does a wait for a shared effect whose end was told: the effect is
-    looked up again.
+    Waits from before the step began anew do not count. A wait for a shared effect that has ended does not count either:
+    the effect is looked up again.
     """
     last = None
     for wait in run.waits.values():

@@ -1,4 +1,4 @@
-"""The facts that an operator reads in the log: one line each, in words, with the public members of its audit line.
+"""The log lines for operators: one for each notable event, in words, with the public members of its audit line.
 
 A line of the log holds no value: an event's public members are ids, codes, numbers and names (``evidence.events``).
 The reference is the run's name in the other system, and is cut at ``REFERENCE_MAX`` characters.
@@ -28,7 +28,7 @@ REFERENCE_MAX = 120
 
 
 class Kind(NamedTuple):
-    """The words for a fact, their level, and the public members that stand beside them."""
+    """The log line of a kind of event: its words, its level, and the public members of the event in it."""
 
     level: str
     words: str
@@ -73,7 +73,7 @@ OF_RUNS: Mapping[E, Kind] = {
 }
 """The facts of a run that have a line."""
 
-# The bundle, the console and `run show` tell these; a line for each would hide the others.
+# Events without a log line: bundle, console and `run show` have them, and so many lines would hide the others.
 SILENT_OF_RUNS = frozenset({
     E.RUN_STARTED, E.RUN_REFERENCE_SET, E.RUN_CONTINUED, E.RUN_SEALED, E.STEP_STARTED, E.STEP_SUCCEEDED, E.STEP_PARKED,
     E.STEP_RESUMED, E.STEP_SET_BACK, E.STEP_CANCELED, E.WAIT_OPENED, E.WAIT_POSTPONED, E.WAIT_COMPLETED,
@@ -121,7 +121,7 @@ SILENT_OF_TENANTS = frozenset({
 
 
 def of_run(recorded: RecordedEvent, run: Run, graph: Graph) -> Notice | None:
-    """The line for a fact that was just told of a run; None if it has none. ``run`` is the run after it."""
+    """The log line of an event of a run; None if it has none. ``run`` is the run after the event."""
     event = recorded.event
     kind = OF_RUNS.get(event.TYPE)
     if kind is None or (isinstance(event, DecisionMade) and event.outcome != Ruling.DENY):
@@ -137,13 +137,13 @@ def of_run(recorded: RecordedEvent, run: Run, graph: Graph) -> Notice | None:
 
 
 def of_tenant(kind: E, actor: str, data: JsonObject) -> Notice | None:
-    """The line for a fact of a tenant's stream; None if it has none."""
+    """The log line of an event of a tenant; None if it has none."""
     said = OF_TENANTS.get(kind)
     return None if said is None else (said.level, said.words, _facts(said, data, actor))
 
 
 def _public(event: Event, members: tuple[str, ...]) -> JsonObject:
-    """The members of an event that its line of the log has, and its operation. The others may be large."""
+    """The members of an event that its log line has, and the event's operation. Other members may be large."""
     names = zip(event.__struct_encode_fields__, event.__struct_fields__, strict=True)
     return {name: to_builtins(getattr(event, field)) for name, field in names if name in members or name == OPERATION}
 
@@ -162,7 +162,7 @@ def _facts(kind: Kind, data: JsonObject, actor: str) -> JsonObject:
 
 
 def _operation(step: str, data: JsonObject, run: Run, graph: Graph) -> JsonObject:
-    """The operation of a step: as its event names it, else as the graph or the agent's call does."""
+    """The operation of a step, as the event names it, or else the graph or the agent's call."""
     if named := data.get(OPERATION):
         return {OPERATION: named}
     if StepKey.of(step).node not in graph.leaves:  # who takes an expired lease away needs no graph, and reads none

@@ -1,4 +1,4 @@
-"""Planning: which leaves become runnable, given what is done. Pure and deterministic."""
+"""Planning: decides which leaves become runnable after what is done. Pure and deterministic."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from runtime.engine.model.graph import (
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import FAILED, SKIPPED, SUCCEEDED, Loop, State
 
-# A loop's items are recorded with its checkpoint; these bound what the commit that begins the loop has to write.
+# The most items of a loop, and their most bytes. A checkpoint records them, so these bound what its commit writes.
 LOOP_ITEMS_MAX = most("loop_items")
 LOOP_BYTES_MAX = most("loop_bytes")
-# A run stored beside its book holds so many next items of a loop. When they are used up, the book is folded anew.
+# The number of next items of a loop that a stored run holds. When they are used up, the book is folded anew.
 WINDOW = 100
-# The variable that holds the number of the checkpoint that a step begins from, or that a condition is part of.
+# The variable with the number of a checkpoint: the one that a step begins from, or that a condition is part of.
 CHECKPOINT = "run.checkpoint"
 
 
@@ -49,7 +49,7 @@ class Planned(Struct, frozen=True):
 
 
 class PlanError(Exception):
-    """An expression of a composite failed; ``node`` is its key. The run fails (never: the branch is not taken)."""
+    """An expression of the composite with the key ``node`` failed, so the run fails. It never counts as false."""
 
     def __init__(self, node: str, error: ExpressionError) -> None:
         super().__init__(f"{node}: {error}")
@@ -65,7 +65,7 @@ class Choices(Protocol):
 
 
 class Evaluated(Struct):
-    """Evaluates each choice, and notes it in ``made`` under the composite's key. ``checkpoint`` is the next one."""
+    """Evaluates each choice, and notes it in ``made`` under the composite's key. ``checkpoint`` is the next number."""
 
     graph: Graph
     constants: Mapping[str, object]
@@ -85,13 +85,13 @@ class Evaluated(Struct):
 
 
 class Recorded:
-    """Reads choices back in the order in which they were made. ``ConsistencyError`` if another one is asked for."""
+    """Reads choices back in the order in which they were made. ``ConsistencyError`` if another key is asked for."""
 
     def __init__(self, made: Iterable[Json]) -> None:
         self._made = iter(made)
 
     def choose(self, state: State, source: Renderable, key: str) -> Json:
-        """The next value that was noted."""
+        """The next recorded value."""
         match next(self._made, None):
             case [str(at), value] if at == key:
                 return value
@@ -102,9 +102,9 @@ class Recorded:
 def variables(graph: Graph, state: State, constants: Mapping[str, object], key: str) -> Variables:
     """Everything that an expression of the node with this key sees: the run, channels, visible steps, items.
 
-    In a branch, also the error that the branch is there for. The caller adds the checkpoint's number.
+    In a branch for failures, also the error. The caller adds the checkpoint's number.
     """
-    # "", then each loop iteration around, outermost first, so that inner names win.
+    # The outermost scope "" first, then each loop iteration inwards, so that inner names win.
     parsed = StepKey.of(key)
     values = Variables(constants)
     values.state, values.scopes = state, parsed.scopes[::-1]
@@ -128,9 +128,9 @@ def variables(graph: Graph, state: State, constants: Mapping[str, object], key: 
 
 
 class Variables(dict[str, object]):
-    """The variables that expressions see. Channels and steps are looked up when somebody asks for them.
+    """The variables that expressions see. Channels and steps are looked up only when they are read.
 
-    ``scopes`` are the prefixes of the steps that are visible, innermost first.
+    ``scopes`` are the prefixes of the visible steps' keys, innermost first.
     """
 
     state: State
@@ -149,7 +149,7 @@ class Variables(dict[str, object]):
 
 
 class Planner(Struct):
-    """Moves scopes of ``state`` as far as they go without executing anything; ``state`` is changed in place.
+    """Plans the scopes of ``state`` as far as possible without executing anything; ``state`` is changed in place.
 
     ``ready`` are the leaves that have become runnable, in graph order, ``items`` those of loops that have begun, by the
     loop's key. ``NeedsItems`` if a loop goes on with items that ``windows`` does not hold.
@@ -234,7 +234,7 @@ class Planner(Struct):
             loop.active[index] = fresh[index] if fresh is not None else self.windows.get(key, Window(0, ())).get(index)
             loop.next += 1
             self._iterate(node.body, loop, key, index)
-        return not loop.active and self._over(key, loop.total)
+        return not loop.active and self._close_loop(key, loop.total)
 
     def _items(self, node: ForeachNode, key: str) -> list[Json]:
         items = self._value(node.items, key, list)
@@ -257,14 +257,14 @@ class Planner(Struct):
             if loop.active:
                 return False
             if not self._value(node.condition, key, bool):
-                return self._over(key, loop.next)
+                return self._close_loop(key, loop.next)
             if loop.next >= node.iterations_max:
                 message = f"still holds after {loop.next} iterations; at most {node.iterations_max} are done"
                 raise PlanError(key, ExpressionError(message, remedy="Raise `max`, or let the condition end."))
             loop.active[loop.next] = None
             loop.next += 1
 
-    def _over(self, key: str, count: int) -> bool:
+    def _close_loop(self, key: str, count: int) -> bool:
         del self.state.loops[key]
         self.state.status[key] = SUCCEEDED
         self.state.outputs[key] = {"count": count}
@@ -295,10 +295,10 @@ _SOURCES = (
 
 
 def flow_of(root: Scope) -> Mapping[str, Flow]:
-    """By node, the channels (``state.x``), steps (``steps.x``), answers (``votes.x``) and reference that shape it.
+    """The channels (``state.x``), steps (``steps.x``), answers (``votes.x``) and reference that shape each node.
 
-    The first set is what its own expressions read, and those of the conditions and loops around it. The second set is
-    what decides if, or how often, the node is taken.
+    By the node's id, two sets. The first is what its own expressions read, and those of the conditions and loops around
+    it. The second is what decides if, or how often, the node is taken.
     """
     return dict(_flow(root, frozenset()))
 

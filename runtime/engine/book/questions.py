@@ -1,8 +1,8 @@
-"""Parts of a question besides its action: the list whose card it stands on, and those who shaped the action. Pure.
+"""Parts of a question besides its action: the list with which it shares a card, and its contributors. Pure.
 
 A list holds the iterations of a ``foreach`` that ask the same, which people answer on one card. Each of its questions
-stays a question of its own: it has its own digest, and is answered, voided and expired by itself. What makes them a
-list is only that they are put by the same step under the same terms.
+stays a question of its own: it has its own digest, and is answered, voided and expired by itself. They are a list only
+because the same step asks them under the same terms.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from runtime.engine.book.contributors import parted, requester_of
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.run import Run
 
-# So many questions stand on one card; those beyond it come with a card of their own.
+# The most questions on one card. Further ones come on a card of their own.
 LIST_MAX = 100
 
 
 def list_of(step_key: str, kind: str, action: JsonObject | None, terms: JsonObject, card: JsonObject) -> str | None:
     """The name of the list that a question belongs to, unique in its run; None for a question that stands alone.
 
-    The same step asks in every iteration of the innermost loop, for the same operation, because of the same rules,
-    and under the same terms: tier, groups, quorum. A call of an agent stands alone, and so does what asks for a login
-    anew: that is for one question.
+    The same step asks in every iteration of the innermost loop, for the same operation, because of the same rules, and
+    under the same terms: tier, groups, quorum. A call of an agent stands alone. So does a question whose voters must
+    log in anew, because a login is for one question.
     """
     key = StepKey.of(step_key)
     if kind != ApprovalKind.ACTION or key.is_inner or len(key.scopes) < 2 or action is None:
@@ -42,7 +42,7 @@ def list_of(step_key: str, kind: str, action: JsonObject | None, terms: JsonObje
 
 
 def cards_of(lists: list[str | None]) -> int:
-    """The number of cards that these open questions take: each stands for a question, with the list it belongs to."""
+    """The number of cards for these open questions, each given by the list it belongs to, or None."""
     alone = sum(name is None for name in lists)
     return alone + sum(-(-lists.count(name) // LIST_MAX) for name in {*lists} if name is not None)
 
@@ -51,7 +51,7 @@ def cards_of(lists: list[str | None]) -> int:
 
 
 def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
-    """The reason why nobody is asked about what these people shaped, with the remedy; None if they are all known."""
+    """The reason, with the remedy, why nobody is asked if a contributor is unknown; None if all are known."""
     who = " and ".join(f"{one.principal!r} {PARTS[one.role]}" for one in people if one.person is None)
     return who and (
         f"{who}, and the directory knows nobody of that name. At tier {tier} nobody is asked then, because they could "
@@ -60,7 +60,7 @@ def refusal(people: Iterable[Contributor], tier: Tier) -> str | None:
 
 
 def shaped_by(run: Run, marks: Iterable[str], terms: Terms, directory: Directory) -> tuple[ShapedBy, ...]:
-    """Those who shaped something, for its card; none if that is the requester alone, who is known and may not vote."""
+    """The contributors to show on a card; none if that is only the requester, known and without a vote."""
     found = []
     for role, place, name in [(Role.REQUESTER, "", requester_of(run)), *sorted(map(parted, marks), key=_by_part)]:
         did = f"{PARTS[role]} ({place})" if place else PARTS[role]

@@ -1,9 +1,9 @@
-"""One event as it stands in the book: its place, its time, its actor, and the values that its line commits to.
+"""One event as the book has it: its place, its time, its actor, and the values that its line commits to.
 
 A line never holds a value. It holds ``values``: the SHA-256 of the RFC 8785 bytes of the sorted ``[path, commitment]``
 pairs of the event's private values (``evidence.commitments``), so that each path can be disclosed by itself. A path is
-``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object. ``<event>`` is the SHA-256 of what
-the line says in public, so its writer need not know the line's number. An event without private values has no digest.
+``/<event>/<field>``, or ``/<event>/<field>/<member>`` for each member of an object. ``<event>`` is the SHA-256 of the
+line's public part, so the writer need not know the line's number. An event without private values has no digest.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from runtime.engine.model.events.private import PRIVATE
 # The public name of the digest over an event's private values.
 VALUES = "values"
 
-# No append has more: it has at most 64 moves, each with a state, an output and a card.
+# The most bytes of values in one append: it has at most 64 moves, each with a state, an output and a card.
 VALUES_BYTES_MAX = 256 * 1024 * 1024
-# Shorter values are stored as they are: setting up to deflate them costs more than it saves.
+# Shorter values are stored as they are: deflating them would cost more than it saves.
 WORTH_DEFLATING = 256
 # The public name of the digest of the folded run that an append stores.
 KEPT = "state"
 # The public name, in the last line of an append, of the keyed digest of all its values as they are stored.
 STORED = "stored"
-# The public name of the seconds by which the database's clock was behind a line: it had gone back, and the line keeps
-# the latest time of its book.
+# The public name of the seconds by which the database's clock was behind a line. The clock had gone back, so the line
+# keeps the latest time of its book.
 CLOCK_BEHIND = "clock_behind"
 
 
@@ -82,7 +82,7 @@ def values_committed(run_key: bytes, line: Mapping[str, Any], values: Mapping[st
 
 
 def listed_values(recorded: RecordedEvent, line: bytes, run_key: bytes) -> list[tuple[str, str]] | None:
-    """The commitments to an event's values, by paths without the event; None if its line commits to none or others."""
+    """The commitments to an event's values, by path without the event; None unless they match its line."""
     read, values = orjson.loads(line), parts(recorded.event)[1]
     if VALUES not in read["data"] or not values or not _commits_to(read, values, run_key):
         return None

@@ -1,9 +1,10 @@
-"""Rejections that bind: what people have refused is not asked again at the request of whoever was refused. Pure.
+"""Binding rejections: people are not asked again about what they refused if the same requester asks. Pure.
 
 A rejection binds a *call*: what it does and where (``connectors.likeness``), whatever the record held and whichever
 run, step or operation makes it. At a gate it binds the question with the run's input. It binds in the whole tenant, for
-the time that policy names (``rejection: {holds: …}``). Meanwhile the groups that were asked are asked again only if
-another person of the directory asks. Their question lists every refusal, and nobody who has asked for it may decide it.
+the time that policy names (``rejection: {holds: …}``). During that time, the same groups are asked again only if
+another person of the directory requests it. That question lists every refusal, and nobody who has requested it, now or
+before, may decide it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from runtime.engine.model.run import Run, RunView
 
 
 class Refusal(Struct, frozen=True):
-    """A rejection as the tenant's table has it: who refused what whom, when, why, and until when that binds."""
+    """A rejection as the tenant's table has it: the call, who asked, who refused, when, why, and how long it binds."""
 
     approval_id: UUID
     run_id: UUID
@@ -44,16 +45,16 @@ class Refusal(Struct, frozen=True):
     until: datetime
 
     def to_json(self) -> JsonObject:
-        """The refusal as events tell it."""
+        """The refusal as it stands in events."""
         who: JsonObject = {"approval": str(self.approval_id), "run": str(self.run_id), "by": self.by}
         times: JsonObject = {"at": self.at.isoformat(), "until": self.until.isoformat()}
         return {**who, "reason": self.reason, "askers": [*self.askers], **times}
 
 
 def key_of_call(operation: Operation, action: Action) -> str:
-    """The key of what a rejection binds: what would be done where, whichever operation says so and however.
+    """The key of the call that a rejection binds: what would be done where, by whichever operation.
 
-    What the record held, and who shaped it, are no part of it.
+    The key does not depend on what the record held, or on who shaped the action.
     """
     return digest(["call", operation.handler, likeness(operation.handler, action.input), action.system])
 
@@ -69,14 +70,14 @@ def groups_of(terms: Terms) -> frozenset[str]:
 
 
 def binding(known: Iterable[Refusal], terms: Terms, now: datetime) -> list[Refusal]:
-    """Those refusals that bind now: one of the same groups has given them. The oldest first."""
+    """The refusals by one of the groups of these terms, which therefore bind now. The oldest first."""
     wanted = groups_of(terms)
     found = [one for one in known if one.until > now and wanted & {*one.groups}]
     return sorted(found, key=lambda one: (one.at, one.approval_id))
 
 
 def barred(found: list[Refusal], run: Run, key: str, people: Directory) -> StepError | None:
-    """The error with which a step fails at once; None if another person than those who were refused asks now."""
+    """The error with which a step fails at once; None if a person asks now who was not refused before."""
     refused = {who for one in found for who in one.askers}
     now = [person_of(people, who) for who in latest(run, key)]
     if not found or any(one is not None and one.id not in refused for one in now):
@@ -97,7 +98,7 @@ def words(found: Iterable[Refusal], people: Directory) -> str:
     return " ".join(said)
 
 
-# Whoever asks for what was refused before never decides it, whatever policy allows.
+# Whoever asks for a refused action never decides it, whatever policy allows.
 _ASKING = (Role.REQUESTER, Role.RETRIER, Role.BEARER, Role.STEP_ADDER)
 
 
@@ -107,17 +108,17 @@ def strict(terms: Terms) -> Terms:
 
 
 def fits(asked: Terms, terms: Terms) -> bool:
-    """True if a question with these terms was asked on policy's ``terms``, maybe after a refusal."""
+    """True if a question with these terms follows from policy's ``terms``, maybe made stricter after a refusal."""
     return asked in (terms, strict(terms))
 
 
 def ask_of(key: str, asker: str, most: int, found: Iterable[Refusal]) -> AskRow:
-    """The guard of a question's append: no other refusal binds, and its asker has few open questions."""
+    """The guard of the append of a question: no other refusal binds, and the asker has room for an open question."""
     return AskRow(key, asker, most, [str(one.approval_id) for one in found])
 
 
-def given(before: Run, run: Run) -> list[RefusalRow]:
-    """The rejections of an append, as rows that other runs find."""
+def rejections(before: Run, run: Run) -> list[RefusalRow]:
+    """The rejections in an append, as rows for other runs to find."""
     rows = []
     for approval, answer in run.answers.items():
         asked, was = run.approvals.get(approval), before.answers.get(approval)
@@ -134,17 +135,16 @@ def given(before: Run, run: Run) -> list[RefusalRow]:
     return rows
 
 
-# The usual part of those for whom a step acts.
+# The usual role, in words, of a principal that a step acts for.
 ASKED = "asked for it"
-# The decision that denies what is done for them, and the code with which its step fails.
+# The rule of a decision that denies an action of an inactive account, and the code with which its step fails.
 BY_ACCOUNT, INACTIVE = "contributors:inactive", "requester_inactive"
 
 
 def latest(run: Run, key: str) -> list[str]:
-    """The principals that ask now: who tried the held step again, or added it, or went on with the run last, or else
-    its requester.
+    """The principals that ask now: who tried the step again, added it, or last retried the run, or else its requester.
 
-    In a run within another, those who did that to the run above ask.
+    In a child run, those who retried the run above or added its steps come before the requester.
     """
     node, tried = StepKey.of(key).node, run.tried_by.get(StepKey.of(key).agent)
     if tried is not None:
@@ -158,7 +158,7 @@ def latest(run: Run, key: str) -> list[str]:
 
 
 def marks_of_run(run: Run) -> Iterator[tuple[Role, str, str]]:
-    """The parts of those who shaped the run as a whole."""
+    """The role, place and principal of each contributor to the run as a whole."""
     return map(contributors.parted, run.state.shaped.get(contributors.RUN, ()))
 
 
@@ -175,13 +175,13 @@ def name_of(people: Directory, who: str) -> str:
 
 
 def person_of(people: Directory, who: str) -> Entry | None:
-    """The active person who is this principal; None for an account of a machine, for leavers and for strangers."""
+    """The active person who is this principal; None for a machine's account, a leaver or a stranger."""
     entry = people.entry(who)
     return entry if entry is not None and entry.standing is Standing.PERSON else None
 
 
 def acting(run: Run, key: str) -> list[tuple[str, str]]:
-    """The principals for which a step acts, each with its part in words."""
+    """The principals for which a step acts, each with its role in words."""
     if not (run.tried_by or run.adders or run.retried_by or run.state.shaped):
         return [(run.requested_by, ASKED)]  # so it is in most runs
     responsible = run.tried_by.get(StepKey.of(key).agent) or run.retried_by
@@ -192,14 +192,14 @@ def acting(run: Run, key: str) -> list[tuple[str, str]]:
 
 
 def inactive_for(view: RunView, run: Run, key: str) -> str | None:
-    """The reason why nothing may go out for a step any more; None if all for whom it acts are active.
+    """The reason why nothing may go out for a step any more; None if everybody it acts for is active.
 
-    Whom the directory does not know at all is no account that somebody has switched off, unless it had a token.
+    A principal that the directory does not know counts as active, unless it had a token.
     """
     people = view.directory
     for who, part in acting(run, key):
         entry = people.entry(who)
-        # Only accounts of the directory have tokens: one that it has no more was taken out of it.
+        # Only accounts of the directory have tokens, so a missing account was taken out of the directory.
         by_token = who.startswith(f"{Kind.BEARER}:") or (run.started_by is not None and who == run.requested_by)
         taken_out = entry is None and by_token and people.digest
         why = "is not in the directory any more" if taken_out else None if entry is None else off(people, entry)
@@ -212,7 +212,7 @@ def inactive_for(view: RunView, run: Run, key: str) -> str | None:
 
 
 def off(people: Directory, entry: Entry) -> str | None:
-    """The reason why an entry of the directory may ask for nothing; None if it is active, and its owner too."""
+    """The reason why an entry of the directory may ask for nothing; None if it and its owner are active."""
     if not entry.active:
         return "is not active any more"
     owner = people.entries.get(entry.owner) if entry.owner is not None else None

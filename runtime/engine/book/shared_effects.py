@@ -1,6 +1,6 @@
-"""The life of a shared effect, as the books of the runs that share it tell it; its row follows. Pure.
+"""The life of a shared effect, derived from the books of the runs that share it; its row follows. Pure.
 
-The step that performs the effect has the receipt. A durable effect is held by the step that waits for its end: the one
+The step that performs the effect has the receipt. The step that waits for the end of a durable effect holds it: the one
 that began it, or one that took it over since. The holder's wait says how the effect ended.
 """
 
@@ -13,7 +13,7 @@ from runtime.engine.model.rows import EffectRow, JoinRow, ReceiptRow, ShareRow, 
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState, WaitKind, WaitState
 
-# In the context of a wait: the key of the shared effect, and the receipt of the step that performed it.
+# Keys in the context of a wait: the key of the shared effect, and the receipt of the step that performed it.
 KEY, RECEIPT = "shared", "receipt"
 
 # The states of an effect that is under way: the steps that share it wait.
@@ -27,7 +27,7 @@ def name_of(key: str) -> str:
 
 
 def life_of(receipt: ReceiptRow, wait: WaitRow | None) -> EffectState:
-    """The state of an effect. ``wait`` is its holder's wait, None if it does not go on outside."""
+    """The state of an effect. ``wait`` is its holder's wait; None if the effect does not go on outside."""
     if receipt.status != EffectState.SUCCEEDED or wait is None:
         return EffectState(receipt.status)
     return _of_wait(wait)
@@ -59,7 +59,7 @@ def held_by(run: Run, receipt: ReceiptRow) -> WaitRow | None:
 
 
 def performed(run: Run) -> dict[UUID, tuple[ReceiptRow, EffectState, WaitRow | None]]:
-    """The shared effects that this run has performed, by their receipts."""
+    """The shared effects that this run has performed, by receipt."""
     found = {}
     replaced = {receipt.replaces for receipt in run.receipts.values()}
     for receipt in run.receipts.values():
@@ -70,7 +70,7 @@ def performed(run: Run) -> dict[UUID, tuple[ReceiptRow, EffectState, WaitRow | N
 
 
 def moved(before: Run, run: Run) -> list[EffectRow]:
-    """The effects performed by this run that have moved, in the order in which their rows are locked."""
+    """The effects performed by this run whose state has changed, in the order in which their rows are locked."""
     now = performed(run)
     if not now:
         return []
@@ -85,7 +85,7 @@ def moved(before: Run, run: Run) -> list[EffectRow]:
 
 
 def taken_over(before: Run, run: Run) -> list[ShareRow]:
-    """The effects of others that this run has taken over, or that have moved since it did."""
+    """The effects of others that this run has newly taken over, or whose state has changed since."""
     known = {row.wait_id: row for row in taken(before)}
     rows = [row for row in taken(run) if known.get(row.wait_id) != row]
     return sorted(rows, key=lambda row: row.key)
@@ -100,7 +100,7 @@ def taken(run: Run) -> Iterator[ShareRow]:
 
 
 def joined(before: Run, run: Run) -> list[JoinRow]:
-    """The effects for whose end steps of this run begin to wait."""
+    """The effects whose end steps of this run begin to wait for."""
     new = [wait for wait in run.waits.values() if wait.kind is WaitKind.SHARED and wait.wait_id not in before.waits]
     contexts = [wait.context or {} for wait in new if wait.status is WaitState.WAITING and _is_shared(wait)]
     return sorted((JoinRow(str(c[KEY]), UUID(str(c[RECEIPT]))) for c in contexts), key=lambda row: row.key)

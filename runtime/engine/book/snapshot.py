@@ -1,8 +1,8 @@
 """Snapshots of a folded run: loading replays only the lines after the last one. Pure.
 
-The stored run is a cache; the book stays the truth. Its keyed digest stands in the last line of its append (``KEPT``),
-and is compared when the run is read again. The chain's head before that append is stored with it: from there on the
-chain is checked. So only an append that is guarded by the version may store a run.
+The stored run is a cache; the book stays the truth. The keyed digest of the stored run is in the last line of its
+append (``KEPT``), and is compared when the run is read. The head of the chain before that append is stored with it, and
+the chain is checked from there. So only an append that is guarded by the version may store a run.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from evidence.chain import ChainHead
 from runtime.engine.book.plan import WINDOW
 from runtime.engine.model.run import Run
 
-# So many appends may lie between the stored run and the end of the book.
+# The number of appends after which the folded run is stored again.
 EVERY = 64
 
 _FACTS = (
     "superstep", "executing", "width", "writes", "reference", "requested_by", "canceling", "checkpointed", "extensions",
     "paused", "reopened", "held_open",
 )  # fmt: skip
-# Facts that few runs have.
+# Fields that few runs have: they are left out if empty.
 _SELDOM = (
     "origins", "copied", "refused", "asked", "same", "retried_by", "failures", "adders", "requester", "started_by",
     "tried", "tried_by", "edits",
 )  # fmt: skip
-# Rows by what they are stored under in a run, each with the column that is its key there.
+# The fields of a run that hold rows, each with the column that is the key of its rows.
 _ROWS = {
     "steps": "key", "waits": "wait_id", "approvals": "approval_id", "answers": "approval_id", "receipts": "receipt_id",
 }  # fmt: skip
-# Durations, which are stored as seconds.
+# Fields that are durations, stored as seconds.
 _SPANS = ("eligible_in", "due_in", "expires_in")
 
 
 def pack(run: Run, before: ChainHead) -> bytes:
-    """A rested run as JSON, to be stored. Left out: its trigger, and all items of loops but the next ones."""
+    """Write a rested run as JSON, without its trigger, and with only the next items of its loops."""
     whole: dict[str, Any] = {name: getattr(run, name) for name in _FACTS}
     whole |= {name: value for name in _SELDOM if (value := getattr(run, name))}
     whole |= {name: [asdict(row) for row in getattr(run, name).values()] for name in _ROWS}

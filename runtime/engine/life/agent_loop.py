@@ -1,4 +1,4 @@
-"""The beginning and the end of an agent. In between its own step waits, and holds nothing. Pure.
+"""The beginning and the end of an agent. In between, the agent's own step waits, and holds nothing. Pure.
 
 A crash between the appends of a turn loses nothing: the model's answer is in the book by then, and the barrier plans
 what follows from it.
@@ -22,7 +22,7 @@ from runtime.engine.book.agent_plan import Ahead, ahead
 from runtime.engine.book.agent_result import recalled
 from runtime.engine.life.closing import Closing
 from runtime.engine.model.agent_node import AgentNode, AgentTool
-from runtime.engine.model.agent_state import Agent, Spoken, Stage
+from runtime.engine.model.agent_state import Agent, AgentValues, Stage
 from runtime.engine.model.events import (
     AgentAnswered,
     AgentBegan,
@@ -42,7 +42,7 @@ from runtime.engine.origins.agent import matching_of
 
 
 def beginning(node: AgentNode, seen: Mapping[str, object]) -> AgentBegan:
-    """The event by which an agent begins, made from these variables. ``ExpressionError`` if it cannot be made."""
+    """Make the event by which an agent begins, from these variables. ``ExpressionError`` if it cannot be made."""
     words = str(node.instructions.render(seen))
     if node.result is not None:
         words += "\n\n" + RESULT.format(schema=canonical_bytes(node.result).decode())
@@ -64,7 +64,7 @@ def _text(value: Json) -> str:
 
 
 def conclude(draft: Closing) -> None:
-    """End agents whose turns are over, and cancel what is left of ended ones. Called before the barrier plans."""
+    """End agents that are done, and cancel the waiting steps of ended ones. Called before the barrier plans."""
     run = draft.run
     if run.canceling is not None:
         return
@@ -87,13 +87,13 @@ def conclude(draft: Closing) -> None:
 
 def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
     """The result with which an agent's end completes its wait."""
-    spoken = run.spoken.get(key) or Spoken(key)
+    spoken = run.spoken.get(key) or AgentValues(key)
     error = end.error or spoken.error
     return {"output": spoken.result} if error is None else {"error": error}
 
 
 def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], key: str) -> JsonObject:
-    """The write of an agent that has ended well: references to its turns, for the channel that carries them over."""
+    """The write of an agent that has ended well: references to its turns, for the channel that later agents read."""
     agent = state.agents.get(key)
     if not isinstance(leaf, AgentNode) or leaf.remember is None or agent is None:
         return {}
@@ -102,8 +102,8 @@ def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], ke
     return {leaf.remember.channel: turns}
 
 
-def take_apart(draft: Closing, key: str, output: Json) -> None:
-    """Record the message and the calls that the model's answer of this turn holds.
+def record_answer(draft: Closing, key: str, output: Json) -> None:
+    """Parse the model's answer in this turn, and record its calls or its result.
 
     A crash before the append leaves a turn without an answer.
     """
@@ -119,7 +119,7 @@ def _is_open(wait: WaitRow, key: str) -> bool:
 
 
 def stop(draft: Closing, key: str) -> None:
-    """Cancel an agent's waiting turns and calls. Running ones settle; a doubt stays with the people who are asked."""
+    """Cancel an agent's waiting turns and calls. Running ones settle, and people still decide about doubts."""
     run = draft.run
     for step in [row for row in run.steps.values() if row.key != key and StepKey.of(row.key).agent == key]:
         running = step.status in (StepState.READY, StepState.RUNNING) and step.superstep == run.superstep
@@ -156,7 +156,7 @@ UNKNOWN, ARGUMENTS, LIMIT, BEFORE = "unknown_tool", "arguments", "limit", "asked
 
 
 def answered(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], output: Json) -> AgentAnswered:
-    """Take an answer of this agent apart."""
+    """Parse an answer of this agent's model."""
     said: JsonObject = output if isinstance(output, dict) else {}
     calls = said.get("tool_calls")
     if isinstance(calls, list) and calls:
@@ -202,7 +202,7 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
         code, reason, read = _read(tool, fixed, str(function["arguments"]))
         mark = digest([source, value["tool"], read])
         if not code:
-            code, reason = _over(node, agent, made, asks, is_ask=is_ask)
+            code, reason = _limit_reached(node, agent, made, asks, is_ask=is_ask)
         if not code and mark in agent.barred:
             code, reason = BEFORE, "The same call was denied, rejected or left unanswered before."
         turns.append([source, code])
@@ -219,7 +219,7 @@ def _calls(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], calls: list
 
 
 def _read(tool: AgentTool | None, fixed: Mapping[str, Json], arguments: str) -> tuple[str, str, JsonObject]:
-    """The input of a call; or the code and the words with which it is refused."""
+    """Read the input of a call. Returns the code and the reason of its refusal, both "" if none, and the input."""
     if tool is None:
         return UNKNOWN, "There is no such tool.", {}
     try:
@@ -234,7 +234,7 @@ def _read(tool: AgentTool | None, fixed: Mapping[str, Json], arguments: str) -> 
     return "", "", read
 
 
-def _over(node: AgentNode, agent: Agent, made: int, asks: int, *, is_ask: bool) -> tuple[str, str]:
+def _limit_reached(node: AgentNode, agent: Agent, made: int, asks: int, *, is_ask: bool) -> tuple[str, str]:
     if agent.limit:
         return LIMIT, "No tools are called any more: the agent has to conclude."
     if made >= node.limits.calls:
@@ -245,7 +245,7 @@ def _over(node: AgentNode, agent: Agent, made: int, asks: int, *, is_ask: bool) 
 
 
 def _lane(tool: AgentTool, read: JsonObject) -> str:
-    """The target whose calls are made one after the other; "" if the call has none."""
+    """The target of a call, because calls to one target are made one after the other; "" if it has none."""
     if tool.operation is None:
         return ""
     return f"{tool.operation.name.rpartition('.')[0]} {given_action(tool.operation, read).target}"

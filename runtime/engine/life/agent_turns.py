@@ -1,6 +1,7 @@
-"""An agent's own steps in the life of a step: a turn is a call of the model, a call is what the model asked for. Pure.
+"""The steps of an agent: a turn calls the model, and a call does what the model asked for. Pure.
 
-``around`` is the one place where agents enter that life. Policy judges a turn by the digest of its messages.
+``around`` is the one place where the life of a step treats agents specially. Policy judges a turn by the digest of its
+messages.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _LOST = StepError(
 
 
 def around(leased: Leased, leaf: Leaf, go_on: Callable[[Leased, Leaf], Next]) -> Next:
-    """Go on with a step. An agent's step first needs what its model was shown, and a turn puts that into its call."""
+    """Go on with a step. An agent's step first needs its model's messages, and a turn puts them into its call."""
     key = StepKey.of(leased.step.key)
     if key.is_turn and leased.transition.view.run.canceling is None:
         return _turn(leased, leaf, go_on)
@@ -34,7 +35,7 @@ def around(leased: Leased, leaf: Leaf, go_on: Callable[[Leased, Leaf], Next]) ->
 
 
 def _needs_chat(leased: Leased, leaf: Leaf) -> bool:
-    """True if the origins of what a call is given may matter."""
+    """True if the messages may be needed, to find the origins of a call's input."""
     return isinstance(leaf, OperationNode) or (isinstance(leaf, ChildNode) and leased.policy.traces)
 
 

@@ -1,9 +1,9 @@
-"""Approvals as authority: what an approval binds, and how its votes let out just the action that it binds. Pure.
+"""Approvals as authority: what an approval binds, and how its votes let out exactly the bound action. Pure.
 
 An approval binds the action, what people were shown of its target, and what the rules read of it. Another version of
-the target with the same values binds the same, so a note that somebody adds while a card is open voids nothing
-(promise 3). What was bound is kept beside the question and the receipt (``READ``), so a new policy that reads more
-voids nothing either. Whatever was kept by an earlier release binds the version, as it did then.
+the target with the same values binds the same, so a note that somebody adds while a card is open voids nothing (promise
+3). What was bound is kept beside the question and the receipt (``READ``), so a new policy that reads more voids nothing
+either. An approval that an earlier release recorded binds the version, as it did then.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from core.action import Action
 from core.canonical import Json, JsonObject
 from evidence.receipts import ReceiptStatus
 from policy.evaluate import Decision
-from runtime.engine.book.instructions import Given, given_of, still_approved
+from runtime.engine.book.instructions import GivenApproval, given_approval, still_approved
 from runtime.engine.life import ask
 from runtime.engine.life.proposal import Leased, Proposal
 from runtime.engine.model.errors import SENT, VOID, ErrorClass, StepError
 from runtime.engine.model.rows import ReceiptRow
 
-# In a stored action: the fields besides the written ones whose values before are bound, because rules read them.
+# The member of a stored action that names the bound fields besides the written ones: those that rules read.
 READ = "read"
 _BEFORE = "action.before."
 
@@ -42,12 +42,12 @@ class Bound(Struct, frozen=True):
     read: tuple[str, ...] = ()
 
     def kept(self, action: Action) -> JsonObject:
-        """The members of a stored action that tell what is bound."""
+        """The member of a stored action that records which fields are bound."""
         return {} if action.before is None else {READ: [*self.read]}
 
 
 def bind(action: Action, decision: Decision) -> Bound:
-    """Bind the action, what its rules read, and the terms and rules by which policy asks for it.
+    """Bind the action, the values that its rules read, and the terms and rules by which policy asks for approval.
 
     Without an approval there are no terms. The policies' own digests are left out: a new policy that decides the same
     voids nothing.
@@ -59,8 +59,8 @@ def bind(action: Action, decision: Decision) -> Bound:
     return Bound(action_digest(action, asked_by(decision), read), read)
 
 
-def held(action: Action, decision: Decision, kept: Mapping[str, Any] | None, bound: str) -> Bound | None:
-    """The binding of before, if that holds for the action and the decision of now; None if it does not.
+def earlier_binding(action: Action, decision: Decision, kept: Mapping[str, Any] | None, bound: str) -> Bound | None:
+    """The earlier binding, if it also holds for this action and decision; None if it does not.
 
     ``kept`` is the stored action, if it is still known, and ``bound`` its digest.
     """
@@ -81,7 +81,7 @@ def again_bound(receipt: ReceiptRow) -> Bound:
 
 
 def asked_by(decision: Decision) -> Json:
-    """The rules and terms by which policy asks; None if it does not."""
+    """The rules and terms by which policy asks people; None if it does not ask."""
     if decision.approval is None:
         return None
     rules: list[Json] = [rule.own_id for rule in decision.rules if rule.outcome is decision.outcome]
@@ -95,7 +95,7 @@ def _version_in(kept: Mapping[str, Any] | None) -> str | None:
 
 
 def drift(operation: Operation, kept: Mapping[str, Any], action: Action) -> list[JsonObject] | None:
-    """The values that are others than those that were bound: each ``field`` with ``was`` and ``now``; None if none are.
+    """The values that differ from the bound ones: each ``field`` with ``was`` and ``now``; None if none differ.
 
     ``of`` says whose value it is: the ``target``'s as it was read, or the one that the ``action`` would write. A value
     that is secret, or was not read, is left out.
@@ -139,11 +139,11 @@ _NOT_APPROVED = StepError(
 )
 
 
-def counted_again(leased: Leased, given: Given) -> Leased | None:
-    """Count the votes of a recorded approval again. Returns None, and fails the step, if there are too few.
+def counted_again(leased: Leased, given: GivenApproval) -> Leased | None:
+    """Count the votes of a recorded approval again. If there are too few, fail the step and return None.
 
     A recorded approval alone lets no action out. If its votes are too old, or their voters may no longer vote, it is
-    void, and people are asked again. So they are about a doubt (promise 1).
+    void, and people are asked again. The same holds for a doubt (promise 1).
     """
     transition = leased.transition
     if not given.carried:
@@ -159,7 +159,7 @@ def counted_again(leased: Leased, given: Given) -> Leased | None:
 
 
 def matching(p: Proposal, bound: str) -> UUID | None:
-    """The approval of exactly this action: given and unconsumed, or consumed by an attempt that certainly failed.
+    """The approval of exactly this action: an unused one, or one used by an attempt that certainly failed.
 
     An attempt that failed after it was sent, or because the target was not what was approved, has used it up.
     """
@@ -175,26 +175,26 @@ def matching(p: Proposal, bound: str) -> UUID | None:
     used = still_approved(p.transition.view, p.transition.run, receipt)
     if used is None or not p.step.again:
         return used
-    # People had the step begin anew: the approval must be fresh, and the attempt that used it certainly had no effect.
-    given = given_of(p.transition.run, used)
+    # In a step begun anew, the approval must be fresh, and the attempt that used it certainly without effect.
+    given = given_approval(p.transition.run, used)
     binds = given is not None and given.void(p.transition.view) is None and receipt.error is not None
     return used if binds else None
 
 
 def bound_by(p: Proposal, action: Action, decision: Decision) -> Bound:
-    """The binding of the action: that of the approval or the earlier intent if it still holds, or else that of now."""
+    """The binding of the action: that of the approval or the earlier intent if it still holds, or else a new one."""
     given, receipt = p.known.given, p.known.receipt
     if given is not None and given.kind is ApprovalKind.ACTION:
         asked = p.transition.run.approvals[given.approval_id]
-        if (bound := held(action, decision, asked.action, asked.action_digest)) is not None:
+        if (bound := earlier_binding(action, decision, asked.action, asked.action_digest)) is not None:
             return bound
     own = receipt is not None and p.owns(receipt)
-    bound = held(action, decision, receipt.action, receipt.action_digest) if own and receipt else None
+    bound = earlier_binding(action, decision, receipt.action, receipt.action_digest) if own and receipt else None
     return bound or bind(action, decision)
 
 
 def version_of(p: Proposal, approval: UUID | None) -> str | None:
-    """The version of the target that people were asked about; None if nothing was read, or the run holds it no more."""
+    """The version of the target that people were asked about; None if it was not read, or is no longer known."""
     asked = None if approval is None else p.transition.run.approvals.get(approval)
     return None if asked is None else _version_in(asked.action)
 

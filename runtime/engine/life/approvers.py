@@ -1,8 +1,8 @@
-"""Approvers from the record: the requester's manager, and people whom a field names, found in the directory. Pure.
+"""Approvers from data: the requester's manager, and people named in a field, both looked up in the directory. Pure.
 
-Exactly one person is asked in such a place, or nobody: whoever is not found, not active, or has shaped what they would
-decide, is a denial with its reason, never a wider group (promise 12). Who was found is bound by the terms, so that
-another manager, or another value of the field, voids the question and asks anew.
+For each of them exactly one person is asked, or nobody. If that person is not found, is not active, or has shaped the
+action, the action is denied with the reason; a wider group is never asked instead (promise 12). The terms bind the
+person, so that another manager, or another value of the field, voids the question and people are asked anew.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from core.terms import UNFOUND, GroupQuorum, GroupSource, Terms
 from runtime.engine.book import contributors
 from runtime.engine.model.run import Run
 
-# The rule of a decision that denies because a person who is to approve is not found.
+# The rule of a decision that denies because an approver cannot be found.
 NOBODY = "contributors:approver"
 
 
-def wanted(terms: Terms) -> bool:
-    """True if people are still to be found for these terms."""
+def are_unresolved(terms: Terms) -> bool:
+    """True if these terms name approvers who are not looked up yet."""
     return any(one.person == UNFOUND for one in terms.approvers)
 
 
-def found(terms: Terms, run: Run, people: Iterable[Contributor], directory: Directory) -> Terms | str:
-    """The terms with the people found; the reason why nobody is asked if one of them cannot decide.
+def resolve(terms: Terms, run: Run, people: Iterable[Contributor], directory: Directory) -> Terms | str:
+    """Look up the approvers. Returns the terms with them, or the reason why nobody is asked if one cannot decide.
 
-    ``people`` are those who shaped the action, whoever named an approver included.
+    ``people`` are those who shaped the action, including whoever named an approver.
     """
     barred, asked = excluded(terms, people), []
     for one in terms.approvers:
@@ -55,7 +55,7 @@ _REMEDY = "Correct the directory or the record, or let the policy ask others."
 
 
 def _entry(one: GroupQuorum, run: Run, directory: Directory) -> tuple[Entry | str, str]:
-    """The person who is to be asked, and where that comes from; in place of the person the reason if none is found."""
+    """Look up the person to be asked, or else the reason why there is none; and where their name comes from."""
     if one.source is GroupSource.MANAGER_OF:
         requester = contributors.requester_in(run, directory)
         managed = directory.entries.get(requester)
@@ -75,6 +75,6 @@ def _entry(one: GroupQuorum, run: Run, directory: Directory) -> tuple[Entry | st
 
 
 def chosen(terms: Terms, directory: Directory) -> tuple[str, ...]:
-    """The approvers that come from the record, for a card: who they are, and why they are asked."""
+    """The approvers that were looked up, for a card: who they are, and why they are asked."""
     every = ((one, directory.entries.get(one.person or "")) for one in terms.approvers)
     return tuple(f"{entry.name}, {reason_of(one, directory)}" for one, entry in every if entry is not None)

@@ -1,9 +1,9 @@
-"""Opening a question to people: its terms, its card, its wait and its message, in one transition. Pure.
+"""Opens a question to people: its terms, its card, its wait and its message, in one transition. Pure.
 
 At a gate the workflow asks people whether to go on, and an answer binds to the question as it was shown. What a gate
-asks depends on the run's state, which may change while it is open. So it is rendered again when a vote arrives and once
-more when the step goes on, each time in a transition that is guarded by the run's gate: state and answer are of one
-moment. A question that has changed is superseded, and put anew.
+asks depends on the run's state, which may change while it is open. So the question is rendered again when a vote
+arrives and once more when the step goes on, each time in a transition that is guarded by the run's gate: state and
+answer are of one moment. A question that has changed is superseded and asked anew.
 """
 
 from __future__ import annotations
@@ -40,14 +40,15 @@ from runtime.engine.model.graph import GateNode, OperationNode
 from runtime.engine.model.rows import StepRow
 from runtime.engine.model.states import WaitKind
 
-# The time that people have to answer about an action in doubt, and about any question whose terms name no time.
+# The time to answer a question about an action in doubt, and any question whose terms name no time.
 DOUBT_EXPIRES_SECONDS = 7 * 24 * 3600
 
 
 class Question(Struct, frozen=True):
     """A question to people. Their answer binds to ``digest``; ``marks`` say who shaped it, besides the requester.
 
-    ``heed`` is what a rejection of it would bind, and what was refused before; None for a question about a doubt.
+    ``heed`` holds the key that a rejection of it would bind, and the earlier refusals; None for a question about a
+    doubt.
     """
 
     kind: ApprovalKind
@@ -116,10 +117,10 @@ def supersede(
     why: str | None = None,
     changed: list[JsonObject] | None = None,
 ) -> None:
-    """Void a question that would no longer be asked, or an approval of it, and show that on its card.
+    """Void a question that would no longer be asked, or its approval, and show that on its card.
 
-    ``why`` is another reason why the approval is void. Then the event names the directory by which that was found.
-    ``changed`` are the values that are others by now (``binding.drift``).
+    ``why`` is another reason why the approval is void. The event then names the directory by which the reason was
+    found. ``changed`` are the values that have changed (``approved.drift``).
     """
     people = transition.view.directory.digest if why is not None else None
     transition.tell(ApprovalSuperseded(approval_id, why, people, changed), step=step.key)
@@ -127,7 +128,7 @@ def supersede(
 
 
 def approval_path(approval_id: UUID) -> str:
-    """The path below which the audit commits to what belongs to an approval."""
+    """The path below which the audit commits to the values of an approval."""
     return path_of("approval", str(approval_id))
 
 
@@ -137,13 +138,13 @@ def card_path(approval_id: UUID) -> str:
 
 
 def asked(kind: str, requester: str, terms: JsonObject, shaped: list[JsonObject] | None) -> JsonObject:
-    """The question's kind, terms and contributors: answers are judged by these, so the audit commits to them."""
+    """The question's kind, terms and contributors. Answers are judged by them, so the audit commits to them."""
     facts: JsonObject = {"kind": kind, "requester": requester, "terms": terms}
     return facts if shaped is None else {**facts, "contributors": [*shaped]}
 
 
 def ladder(terms: Terms, expires: int) -> list[tuple[str, int]]:
-    """The stages of an unanswered question, in seconds from its start: remind, escalate, at last expire."""
+    """The stages of an unanswered question, in seconds from its start: remind, escalate, and at last expire."""
     stages = [("remind", seconds) for seconds in terms.remind_seconds if seconds < expires]
     if terms.escalate is not None and terms.escalate.after_seconds < expires:
         stages.append(("escalate", terms.escalate.after_seconds))
@@ -160,7 +161,7 @@ def action_card(
     decision: Decision | None = None,
     evidence: str = "",
 ) -> CardContent:
-    """The card of an action: complete, and frozen as it will be shown. ``evidence`` is shown in addition."""
+    """The complete card of an action, frozen as it will be shown. ``evidence`` is shown in addition."""
     sensitive = secret_names(operation.input_schema, action.input) if operation.has_secrets else ()
     action, view = masked(operation, action), transition.view
     leaf = transition.leaf(step.key)
@@ -208,7 +209,7 @@ def _edits(transition: Transition, step: StepRow) -> tuple[Edit, ...]:
 
 
 def _asker(transition: Transition) -> str:
-    """The requester's name in the directory; "" for whoever it does not know."""
+    """The requester's name in the directory; "" if the directory does not know them."""
     entry = transition.view.directory.entry(transition.view.run.requested_by)
     return entry.name if entry is not None else ""
 
@@ -235,7 +236,7 @@ def marks_of(
 ) -> frozenset[str]:
     """The marks of those who shaped what this step would do now, and of those whom its ``action`` is about.
 
-    Of a question with ``terms``, also of those who may have named whom it asks.
+    For a question with ``terms``, also those who may have named its approvers.
     """
     marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
     if action is None:
@@ -256,7 +257,7 @@ def _gate_card(
 ) -> CardContent:
     """The card of a gate: a question of the workflow, without an action."""
     view = transition.view
-    # Our own question about a policy goes on with what would change, and the difference line by line: that is no title.
+    # Counterseal's own question about a policy goes on with its changes, line by line: only its start is a title.
     title, asked, more = summary.partition("? ") if view.trigger_type == preflight.OWN_TRIGGER else (summary, "", "")
     title += asked.rstrip()
     return CardContent(
@@ -289,12 +290,12 @@ def _gate_card(
 
 
 def _own_words(leaf: GateNode, title: str) -> str:
-    """The question itself as the heading, if it is the author's alone; "" if values stand in it, or it is too long."""
+    """The question as the heading of its card, if it is only the author's words; "" if it has values or is too long."""
     return title if not leaf.summary.references and len(title) <= HEADING_LENGTH_MAX else ""
 
 
 def _reference(transition: Transition) -> str:
-    """The run's present reference: a step may have changed it in this same transition."""
+    """The run's current reference, which this same transition may have changed."""
     return transition.run.state.reference or transition.view.run.reference
 
 
@@ -303,7 +304,7 @@ def _expiry(transition: Transition, seconds: int) -> str:
 
 
 def begin_gate(transition: Transition, step: StepRow, leaf: GateNode, known: Known, nonce: Nonce) -> Next:
-    """Ask, or go on if people have approved exactly this question. An approval of another question is void."""
+    """Ask people, or go on if they have approved exactly this question. An approval of another question is void."""
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -355,7 +356,7 @@ def gate_still_asks(transition: Transition, step: StepRow, bound: str) -> bool:
 
 
 def _gate_question(transition: Transition, step: StepRow, leaf: GateNode) -> Question:
-    """The question in the state that the run has now; ``ExpressionError`` if it cannot be made from that."""
+    """Render the question in the run's current state; ``ExpressionError`` if that is not possible."""
     view = transition.view
     summary = leaf.summary.render(transition.variables(step.key))
     if problem := unfit(summary, "The summary"):

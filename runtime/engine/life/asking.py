@@ -1,4 +1,4 @@
-"""Asking people about an action, on policy's terms, and only after preflight: nobody is asked in vain. Pure."""
+"""Asks people about an action, on policy's terms, and only after preflight, so that nobody is asked in vain. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from runtime.engine.origins.follow import FIELD, LOOKUP, TOOL
 
 
 def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, evidence: str = "") -> Next:
-    """Ask the people whom policy names if exactly this may be done. The card shows ``evidence`` in addition."""
+    """Ask the people whom policy names to approve exactly this action. The card shows ``evidence`` in addition."""
     assert decision.approval is not None
     terms = decision.approval
     marks = ask.marks_of(p.transition, p.step, action, terms)
@@ -86,7 +86,7 @@ _LONG = 200
 
 
 def agent_of_card(p: Proposal) -> Agent | None:
-    """The agent that proposes the action, with the reason that its model gives; None for a step of the workflow."""
+    """The agent that proposes the action, with its model's reason; None for a step of the workflow."""
     node, chat = p.transition.graph.leaf(StepKey.of(p.step.key).agent), p.known.chat
     if "/" not in p.step.key or not isinstance(node, AgentNode):
         return None
@@ -115,13 +115,13 @@ def _sources(
         value = action.input.get(name, action.fields.get(name))
         path = (name,) if name in action.input else (str(operation.writes), name)
         for inner in trace.of(name):
-            words, of, ours = _told(inner, operations)
+            words, of, ours = _origin_words(inner, operations)
             ours |= kind_at(operation.input_schema, path) is ArgumentKind.FLAG
             yield Source(name, words, of, ours, "" if ours else _quoted(value))
 
 
-def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, str, bool]:
-    """The words for the alternatives of one value, the name in them, and if somebody of ours chose it."""
+def _origin_words(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, str, bool]:
+    """The words for the origins of one value, the name that goes with them, and if the origin is trusted."""
     if UNKNOWN in inner:
         return "source unknown", "", False
     for label, (words, ours) in _PLAIN.items():
@@ -142,13 +142,13 @@ def _told(inner: list[str], operations: Mapping[str, Operation]) -> tuple[str, s
 
 
 def _writer(of: str, operations: Mapping[str, Operation]) -> Writer | None:
-    """The weakest of those who may write a field, if the declaration is known here."""
+    """The least trusted writer of a field, if the operation's declaration is known."""
     name, _, pointer = of.partition("#")
     operation = operations.get(name)
     return None if operation is None else writer_at(operation.output_schema, pointer)
 
 
 def _quoted(value: Json) -> str:
-    """A value as it is quoted beside its source; "" for a long one, which the card shows already."""
+    """A value as quoted beside its source; "" for a long one, which the card shows elsewhere."""
     text = value if isinstance(value, str) else canonical_bytes(value).decode()
     return text if len(text) <= _LONG else ""

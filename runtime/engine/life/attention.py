@@ -1,8 +1,9 @@
-"""People's attention is bounded: what is asked again, how much is asked at once, and what keeps failing. Pure.
+"""Bounds for people's attention: repeated questions, open questions, and approved calls that keep failing. Pure.
 
-Open questions are bounded for a turn of an agent, for a run and for whoever asks (``Terms.questions``). A call of an
-agent that exceeds a bound is refused, and its model is told so. A step of a workflow waits for a slot. A call that was
-approved and failed says so when it is asked about again, and is not asked about any more after it has failed so often.
+The number of open questions is bounded for a turn of an agent, for a run and for a requester (``Terms.questions``). A
+call of an agent that exceeds a bound is refused, and its model is told so. A step of a workflow waits for a slot. If
+people approved a call and it failed, the next question about it says so; after a number of failures it is not asked
+about any more.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import ApprovalRow, StepRow
 from runtime.engine.model.run import Run
 
-# A step that waits for a slot looks again after so long.
+# The time after which a step that waits for a slot looks again.
 SLOT_AFTER = timedelta(minutes=1)
 
 
 class Admitted(Struct, frozen=True):
-    """A question that may be put: under the ``key`` that a rejection would bind, and with what its card has to say.
+    """A question that may be asked, with the ``key`` that a rejection binds, and what its card ``says`` of the past.
 
-    ``askers`` are all who have asked for it, the latest first. If it was refused before, ``terms`` bar them all from
-    deciding it.
+    ``askers`` are all who have asked for it, the latest first. If it was refused before, its ``terms`` bar all of them
+    from deciding.
     """
 
     key: str
@@ -48,10 +49,10 @@ class Admitted(Struct, frozen=True):
 def admitted(
     transition: Transition, step: StepRow, terms: Terms, key: str, before: str = "", listed: str | None = None
 ) -> Admitted | None:
-    """The question, if it may be put now. None if the step has failed, or waits for a slot.
+    """Check that the question may be asked now. If not, fail the step or let it wait for a slot, and return None.
 
-    ``before`` are words about rejections at this step that bind no more. ``listed`` is the list that it belongs to: as
-    many questions as one card takes count as one.
+    ``before`` are words about rejections at this step that no longer bind. ``listed`` is the list that the question
+    belongs to: the questions that share a card count as one.
     """
     view, run = transition.view, transition.run
     found = refusals.binding(view.refusals.get(key, ()), terms, view.now)
@@ -63,7 +64,7 @@ def admitted(
     anew = failures.since_begun(run, view.family, key)
     if anew >= terms.most("failures"):
         failed_check = PreflightFailed(Check.FAILED, failed=failed)
-        words = f"Nobody was asked: the same call was approved before, and failed {anew} times. {said(failed)}"
+        words = f"Nobody was asked: the same call was approved before, and failed {anew} times. {failure_words(failed)}"
         _refuse(transition, step, failed_check, StepError(ErrorClass.AUTHORIZATION, FAILED_BEFORE, words))
         return None
     who = [askers.name_of(view.directory, one) for one in askers.everybody(run, step.key)]
@@ -72,12 +73,12 @@ def admitted(
         return None
     ours = {one.approval_id for one in found}
     told_here = "" if any(one in ours for one in run.answers) else before
-    says = " ".join(filter(None, (refusals.words(found, view.directory), told_here, said(failed))))
+    says = " ".join(filter(None, (refusals.words(found, view.directory), told_here, failure_words(failed))))
     return Admitted(key, refusals.strict(terms) if found else terms, [*dict.fromkeys(who)], found, failed, says)
 
 
 def _refuse(transition: Transition, step: StepRow, failed_check: PreflightFailed, error: StepError) -> None:
-    """Fail the step at once, and say why; the proposer of a policy is told in private."""
+    """Fail the step at once, with the reason. The proposer of a policy gets it as a private message."""
     transition.tell(failed_check, step=step.key)
     transition.fail(step, error.to_json())
     if transition.view.trigger_type == OWN_TRIGGER:
@@ -86,10 +87,10 @@ def _refuse(transition: Transition, step: StepRow, failed_check: PreflightFailed
 
 
 def _full(transition: Transition, step: StepRow, terms: Terms, asker: str, listed: str | None) -> str | None:
-    """The bound that one more question would exceed, in words; None if there is room.
+    """The bound that one more question would exceed, in words; None if it would exceed none.
 
-    The append that asks is guarded by what is counted here: by the run's version if other steps could ask as well, and
-    in the database by the asker's open questions.
+    These counts guard the append that asks: by the run's version if other steps could ask as well, and in the database
+    by the asker's open questions.
     """
     run = transition.run
     open_ = [row for row in _open(run) if row.kind != ApprovalKind.IN_DOUBT]
@@ -115,7 +116,7 @@ def _open(run: Run) -> list[ApprovalRow]:
 
 
 def _wait(transition: Transition, step: StepRow, full: str) -> None:
-    """Refuse an agent's call, or let a step of the workflow wait for a slot. A crash before it leaves the lease."""
+    """Refuse an agent's call, or let a step of the workflow wait for a slot. A crash before this leaves the lease."""
     if StepKey.of(step.key).is_inner:
         words = (
             f"Nobody was asked, because {full}, and no more may be. Wait for their answers before you call it again."
@@ -127,7 +128,7 @@ def _wait(transition: Transition, step: StepRow, full: str) -> None:
     transition.retry_later(step, SLOT_AFTER, error.to_json(), attempted=False)
 
 
-def said(failed: list[JsonObject]) -> str:
+def failure_words(failed: list[JsonObject]) -> str:
     """The failures in words, for a card; "" for none."""
     times = [f"on {str(one['at'])[:16].replace('T', ' ')} UTC: {one['message'] or one['code']}" for one in failed]
     return f"It was approved before and failed {len(failed)} times: {'; '.join(times)}." if failed else ""

@@ -1,4 +1,4 @@
-"""The closing of a run: its result, and what it closes, withdraws and ends elsewhere. Pure."""
+"""The closing of a run: its result, and the questions, tasks and outside work that it withdraws or ends. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.rows import WaitRow
 from runtime.engine.model.states import RUN, STEP, RunState, WaitKind, WaitState
 
-# What the person who requested a run hears of it, and what the operators hear.
+# The messages to the person who requested a run, and to the operators.
 TOLD, ALARM = "told", "alarm"
-# The message to those who say what becomes of a held step.
+# The message to the people who decide about a held step.
 HOLD = "hold"
 _ELSEWHERE = frozenset({WaitKind.CHILD, WaitKind.EXTERNAL, WaitKind.TASK})
 
@@ -53,12 +53,12 @@ class Closing(Draft):
             self.conclude()
 
     def close(self, status: RunState, error: JsonObject | None = None, *, result: Json = None) -> None:
-        """End the run: cancel whatever waits, and order the evidence."""
+        """End the run: cancel everything that waits, and order the evidence."""
         state = self.run.state
         self.rows.cancels_rest = bool(self.view.run.status is RunState.QUEUED or state.parked or state.open)
         self._withdraw_questions()
         self._end_elsewhere()
-        # The state names open steps that may not be held in memory.
+        # Some open steps may not be in memory, but the state names them.
         held = {key for key, row in self.run.steps.items() if row.status not in STEP.terminal}
         for key in sorted(held | {*state.open} | {*state.parked}):
             self.tell(e.StepCanceled(), step=key)
@@ -70,10 +70,10 @@ class Closing(Draft):
             self.order("return", "final", {"run": str(self.view.run_id)})
 
     def _tell_people(self, status: RunState, error: JsonObject | None) -> None:
-        """Order what people hear of the end: the person who requested the run, and the operators if it failed.
+        """Order the messages about the end: to the person who requested the run, and to the operators if it failed.
 
-        The run above tells of a run that it has started. Both orders are of the append that ends the run: a crash
-        leaves all of it or nothing.
+        A run that another run has started sends no message to its requester. Both orders are part of the append that
+        ends the run: a crash leaves all of it or nothing.
         """
         ended = f"ended:{self.run.reopened}"
         if self.run.requester is not None and self.view.parent is None:
@@ -82,12 +82,12 @@ class Closing(Draft):
             self.alarm(ended, f"failed:{self.view.workflow}:{(error or {}).get('code') or (error or {}).get('class')}")
 
     def alarm(self, name: str, topic: str, approval: UUID | None = None) -> None:
-        """Order that the operators hear of something. Many of one ``topic`` become one message."""
+        """Order an alarm to the operators. Several alarms of one ``topic`` become one message."""
         about: JsonObject = {} if approval is None else {"approval": str(approval)}
         self.order(ALARM, name, {"run": str(self.view.run_id), "topic": topic, **about})
 
     def _withdraw_questions(self) -> None:
-        """Cancel what people are asked. A question that was put in this same append is never posted."""
+        """Cancel all open questions. A question of this same append is never posted."""
         asked = self.view.run.answers
         for approval, answer in [*self.run.answers.items()]:
             if answer.status == ApprovalStatus.REQUESTED:
@@ -98,7 +98,7 @@ class Closing(Draft):
         self.rows.commands = [row for row in self.rows.commands if row.payload.get("approval") not in unseen]
 
     def _end_elsewhere(self) -> None:
-        """End what this run has begun outside, in another run or with people, if that is possible.
+        """End the work that this run has begun outside, in other runs or with people, as far as possible.
 
         A task of this same append is never posted.
         """
@@ -119,7 +119,7 @@ class Closing(Draft):
                 self.order("task", f"{key}:canceled", {"task": key}, one_at_a_time=key)
 
     def _withdraw_hold(self, wait: WaitRow) -> None:
-        """Have the message about a held step say that the run is over. One of this same append is never posted."""
+        """Update the message about a held step: the run is over. A message of this same append is never posted."""
         key = str(wait.wait_id)
         if wait.wait_id in self.view.run.waits:
             self.order(HOLD, f"{key}:over", {"wait": key}, one_at_a_time=key)

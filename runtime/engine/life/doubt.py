@@ -1,4 +1,4 @@
-"""Doubt: an intent whose outcome nobody recorded. Find out, never repeat blindly (promises 1, 2). Pure.
+"""Doubt: an intent without a recorded outcome. Find out what happened, and never repeat blindly (promises 1, 2). Pure.
 
 Only the intended action is ever sent again, with its digest and its key. Whatever causes the repeat, today's policy
 judges it, and guards the commit as it does for a first intent.
@@ -49,20 +49,20 @@ SEND_WITHIN = timedelta(seconds=5)
 GRACE = timedelta(seconds=5)
 # A target that timed out may still be at work: the first probe waits this long.
 PROBE_AFTER = timedelta(seconds=5)
-# So many probes may be unable to tell before people are asked.
+# The number of probes without a clear answer after which people are asked.
 PROBES_MAX = 12
-# In a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
+# Keys in a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
 _LOOKS, _OPEN = "looks", "open"
-# By whom a doubt is ended: the target was asked, it takes the same call twice for one, nobody was, people.
+# How a doubt ended: a probe of the target, a repeat that the target dedupes, nobody in time, or people.
 PROBE, AGAIN, NOBODY, PEOPLE = "probe", "again", "none", "people"
-# The evidence on a card about an action of which nothing more can be found out.
+# The evidence on a card about an action, if nothing more can be found out about it.
 _NO_PROBE = "This operation cannot be asked what became of it."
 _OTHER_FORM = "An earlier release sent it in a form that is not sent any more, so it cannot be sent again as it was."
 _NO_ANSWER = "It was sent as often as its retries allow, and no attempt was answered."
 
 
 class Found(Struct, frozen=True):
-    """The end of a doubt: ``how`` in words, and by whom: ``probe``, ``again``, ``none``, or people, by ``approval``."""
+    """The end of a doubt: ``how`` it ended, in words, and ``by`` whom. People ended it by an ``approval``."""
 
     how: str
     by: str
@@ -70,10 +70,10 @@ class Found(Struct, frozen=True):
 
 
 def rest(transition: Transition, operation: Operation, receipt: ReceiptRow) -> timedelta:
-    """The time for which an intended call may still arrive at the target; negative once it no longer can.
+    """The time during which an intended call may still arrive at the target; negative once it no longer can.
 
     The call begins within ``SEND_WITHIN`` of the intent or never, and may overrun its own time limit by ``GRACE``.
-    Until then nobody can know that it did not happen, and to repeat it might be to do it twice.
+    Until that time is over nobody can know that it did not happen, and repeating it might do it twice.
     """
     return receipt.intended_at + _span(operation) - transition.view.now
 
@@ -83,7 +83,7 @@ def _span(operation: Operation) -> timedelta:
 
 
 def mark(transition: Transition, receipt: ReceiptRow, why: str, lent: Lent = ()) -> ReceiptRow:
-    """Mark a receipt in doubt, if it is not yet; ``lent`` are the secrets that its call was given."""
+    """Mark a receipt in doubt, unless it is already; ``lent`` are the secrets that its call was given."""
     if receipt.status == ReceiptStatus.IN_DOUBT:
         return receipt
     return tell_of(transition, receipt, ActionInDoubt(receipt.receipt_id, why, [*lent] or None))
@@ -99,10 +99,10 @@ def applied(
     nonce: Nonce,
     shaped: list[str] | None = None,
 ) -> None:
-    """Resolve the doubt: the action had happened. The step goes on with what the target reports.
+    """Resolve the doubt: the action had happened. The step goes on with the output that the target reports.
 
-    ``shaped`` are the marks of those who wrote that. If the target holds something else than was asked for, the step
-    fails: it was done, but altered.
+    ``shaped`` are the marks of those who wrote that output. If the target holds something else than was asked for, the
+    action was done, but altered, and the step fails.
     """
     output, facts = done.output, (receipt.receipt_id, Resolution.APPLIED, found.how, done.output)
     if done.altered:
@@ -112,7 +112,7 @@ def applied(
         return
     tell_of(transition, receipt, ActionDoubtResolved(*facts, by=found.by, approval=found.approval))
     if operation.kind is Kind.DURABLE:
-        # Only its beginning had happened; its end is still to come.
+        # The action had only begun; its end is still to come.
         park_outside(transition, step, operation, nonce)
     else:
         finish(transition, step, output, shaped=shaped)
@@ -121,7 +121,7 @@ def applied(
 def ask_people(
     transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, evidence: str, nonce: Nonce
 ) -> None:
-    """Ask people what became of the action; ``operators.asked_about`` says whom."""
+    """Ask people what became of the action; ``pausing.asked_about`` decides whom."""
     call = call_of(operation, receipt)
     action = replace(rebuilt_action(operation, call.input, call.before), system=system_of(receipt))
     answer = str((receipt.error or {}).get("message") or "")
@@ -139,7 +139,7 @@ def ask_people(
 
 
 def given_up(transition: Transition, receipt: ReceiptRow, found: Found) -> None:
-    """End the doubt as a failure, for instance because people said so or did not answer in time."""
+    """End the doubt as a failure, for example because people said so or did not answer in time."""
     told = (receipt.receipt_id, Resolution.FAILED, found.how)
     tell_of(transition, receipt, ActionDoubtResolved(*told, by=found.by, approval=found.approval))
 
@@ -147,9 +147,9 @@ def given_up(transition: Transition, receipt: ReceiptRow, found: Found) -> None:
 def look_later(
     transition: Transition, step: StepRow, error: StepError, delay: timedelta, *, attempted: bool = False
 ) -> bool:
-    """Look into the doubt again after ``delay``; False if all looks are used up. Looks and attempts count apart.
+    """Look into the doubt again after ``delay``; False if all looks are used up. Looks do not count as attempts.
 
-    ``attempted`` says that a call has just ended without an outcome, which uses up an attempt. A look uses up none.
+    ``attempted`` says that a call has just ended without an outcome, which uses up an attempt.
     """
     before = (step.last_error or {}).get(_LOOKS)
     looks = before if isinstance(before, int) else 0
@@ -162,7 +162,7 @@ def look_later(
 def put_off(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, why: str) -> bool:
     """Let the step wait if the intended call may still arrive (``rest``); true if it waits.
 
-    The wait is a row: a crash after its commit loses nothing, and after a crash before it the lease runs out.
+    The wait is a row: a crash after its commit loses nothing. A crash before it leaves a lease that runs out.
     """
     delay = rest(transition, operation, receipt)
     if delay > (whole := _span(operation)):  # the clock has gone back behind the intent: wait once, as long as it takes
@@ -179,17 +179,17 @@ def unknown(why: str) -> StepError:
 
 
 def _counts(step: StepRow) -> JsonObject:
-    """The counters in the step's last error, to be carried over: a wait is no outcome, so counting goes on."""
+    """The counters in the step's last error, to be carried over, because counting goes on after a wait."""
     return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
 
 
 def is_for_people(step: StepRow) -> bool:
-    """True if the doubt was put off: then people or a probe resolve it, and a blind repeat does not."""
+    """True if the doubt was put off before: then only people or a probe resolve it, never a blind repeat."""
     return (step.last_error or {}).get(_OPEN) is True
 
 
 def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
-    """Find out what became of an action for which an earlier lease recorded an intent and no outcome."""
+    """Find out what became of an action that an earlier lease intended without recording an outcome."""
     transition, given, rule = p.transition, p.known.given, p.operation.in_doubt
     receipt = mark(transition, receipt, "the worker that intended it is gone")
     answered = given is not None and given.kind is ApprovalKind.IN_DOUBT and given.digest == receipt.action_digest
@@ -218,10 +218,10 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
             since = _span(p.operation).total_seconds()
         return Inquire(p.step, p.operation, call_of(p.operation, receipt), receipt, p.known, since)
     if given is not None and given.kind is ApprovalKind.ACTION:
-        # People were asked before the call is repeated: the repeat was a person's order, or the target dedupes it.
+        # People have approved this repeat, which is safe: a person ordered it after the wait, or the target dedupes it.
         return _again(p, receipt, Found("people approved that it is done again", PEOPLE, given.approval_id))
     if rule is InDoubtRule.IDEMPOTENT and unsendable(p.operation.handler, call_of(p.operation, receipt).input):
-        # It would be refused before it leaves, which says nothing about the call that is in doubt.
+        # The repeat would be refused before it leaves, which says nothing about the call in doubt.
         _ask_or_wait(p, receipt, _OTHER_FORM)
         return Over()
     if rule is InDoubtRule.IDEMPOTENT and not is_for_people(p.step):
@@ -257,7 +257,7 @@ def _ask_or_wait(p: Proposal, receipt: ReceiptRow, evidence: str) -> None:
 
 
 def _again(p: Proposal, receipt: ReceiptRow, found: Found, *, absent: bool = False) -> Next:
-    """Intend the same action once more, if policy lets it out now. ``absent``: the target says that it is not there.
+    """Intend the same action once more, if policy lets it out now. ``absent``: the target says that it did not happen.
 
     A run that is being canceled sends nothing more. A target that dedupes may get the same call at any time. For any
     other, the step waits until the first call can no longer arrive.
@@ -299,27 +299,27 @@ def _again(p: Proposal, receipt: ReceiptRow, found: Found, *, absent: bool = Fal
         held = f"{how}; policy asks for an approval before it is sent"
         tell_of(transition, receipt, ActionHeld(receipt.receipt_id, held))
         return ask_approval(p, action, decision, again_bound(receipt), f"It was sent before, and is in doubt. {how}")
-    # From now on this approval lets the action out, and its people are asked if the action is in doubt.
+    # From now on this approval lets the action out, and its approvers are asked if the action is in doubt.
     authority: JsonObject = {"approval": str(given.approval_id), "terms": given.terms.to_json()}
     return _intend_again(p, receipt, found, decision_id, authority)
 
 
 def _consume(p: Proposal) -> None:
-    """Use up the answer that people gave about the doubt, so that it is acted on only once."""
+    """Use up the people's answer about the doubt, so that it is acted on only once."""
     given, digest = p.known.given, p.transition.view.directory.digest
     if given is not None and given.kind is ApprovalKind.IN_DOUBT:
         p.transition.tell(ApprovalConsumed(given.approval_id, digest), step=p.step.key)
 
 
 def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) -> bool:
-    """True if the approval that let this action out still carries it, on the terms that policy asks for now."""
+    """True if the approval that let this action out still does, on the terms that policy asks for now."""
     stored = receipt.action.get("terms")
     asked = isinstance(stored, dict) and Terms.from_json(stored) == terms
     return asked and still_approved(transition.view, transition.run, receipt) is not None
 
 
 def _denied(p: Proposal, receipt: ReceiptRow, found: Found, decision: Decision, *, absent: bool) -> Next:
-    """Fail the step, because policy denies the repeat. The first attempt stays on record: not done, or in doubt.
+    """Fail the step, because policy denies the repeat. The first attempt stays recorded as not done or in doubt.
 
     A crash before this commit leaves the doubt; the next lease judges anew.
     """
@@ -336,7 +336,7 @@ def _denied(p: Proposal, receipt: ReceiptRow, found: Found, decision: Decision, 
 def _intend_again(
     p: Proposal, receipt: ReceiptRow, found: Found, decision: UUID, authority: JsonObject | None = None
 ) -> Next:
-    """Record the intent to send it again. A crash after its commit leaves doubt again, for the next lease."""
+    """Record the intent to send the action again. A crash after the commit leaves a doubt again, for the next lease."""
     told = (receipt.receipt_id, Resolution.NOT_APPLIED, found.how)
     p.transition.tell(ActionDoubtResolved(*told, by=found.by, approval=found.approval), step=p.step.key)
     retried = intend_again(p.transition, receipt, decision, found.how, authority)

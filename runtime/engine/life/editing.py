@@ -1,7 +1,7 @@
-"""An edit of what would be done: the question is void, and the step proposes what was written. Pure.
+"""An edit of the action in question: the question becomes void, and the step proposes the edited action. Pure.
 
-One append holds the edit, the end of the question and the step's return. A crash before it leaves nothing, and the
-person edits again; after it, the next worker has policy judge what was written (promise 3).
+One append holds the edit, the end of the question and the step's return. After a crash before it, nothing is changed
+and the person edits again. After a crash behind it, the next worker has policy judge the edited action (promise 3).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runtime.engine.model.events import ApprovalEdited
 
 
 def edit(transition: Transition, key: str, event: ApprovalEdited, actor: Actor) -> None:
-    """Tell what a person has edited of the step with this key, and have it judged anew."""
+    """Record a person's edit of the step with this key, and have the step judged anew."""
     wait = open_wait(transition.run, key)
     if wait is None:
         raise ConsistencyError(f"The step {key} does not wait for people.")

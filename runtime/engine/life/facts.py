@@ -43,9 +43,9 @@ def further_facts(
     context: FactContext,
     chat: Chat | None,
 ) -> tuple[FactContext, Mapping[str, object]]:
-    """The facts that few actions need, besides those of all: about equal calls, about an agent, about origins.
+    """The facts that only some actions need: about equal calls, about an agent, about origins.
 
-    ``chat`` is what an agent's model was shown, if that model proposed the action.
+    ``chat`` holds the messages of an agent's model, if that model proposed the action.
     """
     node = transition.graph.leaf(StepKey.of(step.key).agent) if StepKey.of(step.key).is_inner else None
     agent = facts_of_agent(node, step, chat) if isinstance(node, AgentNode) else NO_AGENT
@@ -71,31 +71,31 @@ UNCOUNTED: Mapping[str, int | None] = {"asked": 0, "refused": 0, "same": 0}
 
 
 def counted_of(view: RunView) -> Mapping[str, int | None]:
-    """The counters of the agent as they were when it asked; None each if the run is of a release that counted none."""
+    """The agent's counters at the time of its request; each is None if the run's release did not count."""
     kept = view.run.trigger.get("counted")
     found: JsonObject = kept if isinstance(kept, dict) else {}
     return {name: number if isinstance(number := found.get(name), int) else None for name in UNCOUNTED}
 
 
 def call_of(action: Action) -> str:
-    """The digest of a call: equal for equal inputs of one operation, whichever step makes it."""
+    """The digest of a call: equal for equal inputs of one operation, in whichever step."""
     return digest([action.operation, action.input])[:32]
 
 
 def others_of(transition: Transition, step: StepRow, action: Action) -> int:
-    """The number of other steps that were let out with an equal call, in this run and all runs of its family."""
+    """The number of other steps whose equal call was let out, in this run and all runs of its family."""
     call, own = call_of(action), f"{transition.view.run_id}:"
     known = () if transition.view.family is None else transition.view.family.same.get(call, ())
     return len({*known, *(own + key for key in transition.run.same.get(call, ()))} - {own + step.key})
 
 
 def trace_of(transition: Transition, step: StepRow, workflow: Workflow, action: Action, chat: Chat | None) -> Trace:
-    """The origins of the arguments of what this step would do."""
+    """The origins of the arguments of this step's action."""
     return trace_by(following(transition, step, workflow), step, transition.leaf(step.key), action, chat)
 
 
 def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat: Chat | None) -> Trace:
-    """The origins of the arguments of what this step would do, found by a follower of its run."""
+    """The origins of the arguments of this step's action, found by a follower of its run."""
     node = follower.graph.leaf(StepKey.of(step.key).agent)
     if isinstance(node, AgentNode):
         return trace_call(follower, node, step, chat, action)
@@ -107,7 +107,7 @@ def trace_by(follower: Follower, step: StepRow, leaf: Leaf, action: Action, chat
 def handed_on(
     transition: Transition, work: Next, workflow: Workflow, policy: PolicySet, chat: Chat | None = None
 ) -> Next:
-    """Add the origins of what another run is given to the order to start it, if a rule in force reads any."""
+    """Add the origins of another run's input to the order to start that run, if a rule in force reads origins."""
     if not isinstance(work, StartRun) or not policy.traces:
         return work
     follower, leaf = following(transition, work.step, workflow), transition.leaf(work.step.key)
@@ -124,7 +124,7 @@ def handed_on(
 
 
 def result_origins(view: RunView, workflow: Workflow) -> list[Json]:
-    """The origins of a run's result, by the paths in it."""
+    """The origins of a run's result, by path in the result."""
     graph = workflow.graph
     starter = starter_of(view.trigger_type, view.run.requested_by, view.directory)
     follower = follower_of(view.run, graph, starter, workflow, variables(graph, view.run.state, view.constants, ""))

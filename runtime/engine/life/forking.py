@@ -1,7 +1,8 @@
-"""Begins a run from an earlier point of another one, which is over: what is taken over, and what would be done again.
+"""Forks a finished run: begins a new run from one of its points. Says what is taken over, and what is redone. Pure.
 
-A point is a checkpoint. Everything that was done there stays done, with its values. Everything else begins anew: it is
-judged anew, and people are asked anew. An answer at a gate let one run go on, so no point lies behind a gate.
+A point is a checkpoint. Everything that was done at that point stays done, with its values. Everything else begins
+anew: it is judged anew, and people are asked anew. An answer at a gate let only its own run go on, so no point lies
+behind a gate.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ELSEWHERE = "Name another line or step: `counterseal run show RUN` lists them."
 
 
 class Point(Struct, frozen=True):
-    """A checkpoint of a run: its line, and the state that was recorded there."""
+    """A checkpoint of a run: the number of its line, its own number, and its state."""
 
     line: int
     number: int
@@ -50,7 +51,7 @@ class Preview(Struct, frozen=True):
 class Fork(Struct, frozen=True):
     """A fork that can be made. ``again`` are receipts of actions that happened after the point, and may happen again.
 
-    ``continued`` are steps that have started other runs after it.
+    ``continued`` are steps that have started other runs after the point.
     """
 
     origin: Run
@@ -61,12 +62,12 @@ class Fork(Struct, frozen=True):
     continued: tuple[str, ...]
 
     def preview(self) -> Preview:
-        """The words for people."""
+        """The preview of this fork, for people."""
         again = [*((row.step_key, row.operation) for row in self.again), *((key, "workflow") for key in self.continued)]
         return Preview(self.point.line, self.point.number, [(key, what) for key, what, _ in self.done], again)
 
     def event(self, run_key: bytes, reason: str) -> RunForked:
-        """The event that begins the new run."""
+        """Make the event that begins the new run."""
         done = {key for key, _, _ in self.done}
         rows, state = self.origin.receipts.values(), self.point.state
         kept = sorted(str(one.receipt_id) for one in rows if _is_done(one.step_key, done, state))
@@ -80,9 +81,9 @@ class Fork(Struct, frozen=True):
 
 
 def point_of(at: str, run: Run, events: Sequence[RecordedEvent], graph: Graph) -> Point:
-    """The point that is meant: the last checkpoint up to a line, or the one that first begins a step.
+    """Find the point at ``at``: the last checkpoint up to that line, or the first one that begins that step.
 
-    ``run`` has no event yet, and is folded in full. ``ConsistencyError`` if its graph changes on the way.
+    ``run`` has no event yet; this folds all events into it. ``ConsistencyError`` if its graph changes on the way.
     """
     found: Point | None = None
     for recorded in events:
@@ -102,7 +103,7 @@ def point_of(at: str, run: Run, events: Sequence[RecordedEvent], graph: Graph) -
 
 
 def fork_of(run: Run, workflow: Workflow, point: Point, line: bytes, events: Sequence[RecordedEvent]) -> Fork:
-    """The fork of a run from this point. ``ConsistencyError`` says why it cannot be. ``run`` is folded in full."""
+    """Fork a run at this point. ``ConsistencyError`` says why that is not possible. ``run`` is folded in full."""
     if run.status not in RUN.terminal:
         raise ConsistencyError(f"The run is {run.status}: both would do the same.", remedy="Cancel it, then fork it.")
     state, graph = _without_begun(point.state), workflow.graph
@@ -122,7 +123,7 @@ def fork_of(run: Run, workflow: Workflow, point: Point, line: bytes, events: Seq
 
 
 def _is_done(key: str, done: Container[str], state: State) -> bool:
-    """True if the step is one of these, belongs to one, or to a round of a loop that is over."""
+    """True if the step is among ``done``, belongs to an agent among them, or to a loop that is over."""
     parsed = StepKey.of(key)
     return parsed.agent in done or any(scope[:-1].rpartition("[")[0] in state.status for scope in parsed.scopes[1:])
 
@@ -139,7 +140,7 @@ def _done(state: State, graph: Graph) -> Iterator[tuple[str, str, str]]:
 
 
 def _without_begun(state: State) -> State:
-    """The state without what planning had just begun: steps that were open, waits, loops without a result so far."""
+    """The state without what planning had just begun: open steps, waits, and loops without a result so far."""
     left = state.copy()
     left.open, left.parked = [], {}
     for key, loop in [*left.loops.items()]:
@@ -152,7 +153,7 @@ def _without_begun(state: State) -> State:
 
 
 def _unclear(state: State, graph: Graph) -> Iterator[str]:
-    """Yield why nothing can be begun from this state."""
+    """Yield the reasons why no run can begin from this state."""
     for key in state.loops:
         yield f"the loop {key} is under way, and has done a part of its rounds"
     for key in state.agents:

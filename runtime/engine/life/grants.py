@@ -1,14 +1,14 @@
-"""Grants: an approver allows the same again in advance, within the bounds that policy names. Pure.
+"""Grants: an approver allows the same action again in advance, within the bounds that policy names. Pure.
 
 A grant covers the same operation on the same target, with the same fields written and every other input the same, asked
-for by the same rules on the same terms, for the run or one of its agents. Every use is judged anew, so a denial wins
-and a changed decision is asked about. It lets an action out only while its voters could still approve that action: they
-are counted again by the directory of now, and whoever has shaped the action gives none. A quorum gives one only if
-those of its voters who give one are a quorum themselves, within the smallest bounds that any of them has named. An
-effect that other steps or runs may share is never covered: it is not this run's alone.
+for by the same rules on the same terms, for the run or one of its agents. Every use is judged anew, so a denial wins,
+and after a changed decision people are asked. A grant lets an action out only while its voters could still approve that
+action: their votes are counted again by today's directory, without those of people who shaped the action. Several
+voters give a grant only if those of them who give one are a quorum themselves, within the smallest bounds that any of
+them has named. An effect that other steps or runs may share is never covered: it is not this run's alone.
 
-A use is the intent that names the grant. Its append is guarded by the run's version, by the directory and by the
-tenant's refusals, so uses are exact, and nothing goes out after a grant was taken back (promises 1, 11, 12).
+A use of a grant is an intent that names it. The run's version, the directory and the tenant's refusals guard the append
+of that intent. So uses are counted exactly, and nothing goes out after a grant was taken back (promises 1, 11, 12).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evidence.chain import timestamp
 from evidence.commitments import blind
 from policy.evaluate import Decision
 from runtime.engine.book import contributors, refusals
-from runtime.engine.book.instructions import Given
+from runtime.engine.book.instructions import GivenApproval
 from runtime.engine.life import ask
 from runtime.engine.life.approved import asked_by
 from runtime.engine.life.proposal import Proposal
@@ -39,7 +39,7 @@ from runtime.engine.model.rows import AskRow
 from runtime.engine.model.run import GrantRow
 
 EXPIRED, USED_UP, LOST = "expired", "used_up", "votes_lost"
-# A use puts no question, so it needs no room among those of whoever asks.
+# A use asks no question, so the requester's number of open questions does not limit it.
 _NO_QUESTION = 1_000_000
 
 
@@ -50,8 +50,8 @@ class Allowed(Struct, frozen=True):
     votes: tuple[Vote, ...]
 
 
-def allowed(given: Given, people: Directory) -> Allowed | None:
-    """Find what voters of an approval allow in advance; None if those who do are no quorum by themselves."""
+def allowed(given: GivenApproval, people: Directory) -> Allowed | None:
+    """Find the grant that voters of an approval give; None if those who give one are no quorum by themselves."""
     bounds, shaped = given.terms.grants, resolved(given.contributors, people)
     votes = [vote for vote in current_votes(given.votes) if vote.grant is not None and vote.choice is Choice.APPROVE]
     if bounds is None or not votes or not _carried(given.terms, shaped, votes, people, escalated=given.escalated):
@@ -65,7 +65,7 @@ def allowed(given: Given, people: Directory) -> Allowed | None:
 def _carried(
     terms: Terms, shaped: Iterable[Contributor], votes: Iterable[Vote], people: Directory, *, escalated: bool
 ) -> bool:
-    """True if these votes meet the terms by this directory, without anybody who shaped it, whatever policy allows."""
+    """True if these votes, without those of contributors, meet the terms by this directory, whatever policy allows."""
     every = [*shaped]
     out = {one.person for one in every}
     kept = counted_again([vote for vote in votes if vote.voter not in out], people)
@@ -73,7 +73,7 @@ def _carried(
 
 
 def covered(action: Action, decision: Decision) -> str:
-    """The digest of what a grant for this action covers: all but the values of the fields that are written."""
+    """The digest of what a grant for this action covers: everything except the values of the written fields."""
     rest: JsonObject = {
         name: value for name, value in action.input.items() if name not in action.fields and value != action.fields
     }
@@ -83,7 +83,7 @@ def covered(action: Action, decision: Decision) -> str:
 
 
 def give(p: Proposal, action: Action, decision: Decision) -> None:
-    """Tell the grant that the voters of the action's approval give, if they do, in the append of its intent."""
+    """Record the grant that the voters of the action's approval give, if any, in the append of the intent."""
     given, transition = p.known.given, p.transition
     if given is None or given.kind is not ApprovalKind.ACTION or decision.approval is None:
         return
@@ -117,50 +117,50 @@ def give(p: Proposal, action: Action, decision: Decision) -> None:
 
 
 def covering(p: Proposal, action: Action, decision: Decision) -> GrantRow | None:
-    """The grant that lets this action out now; None if people are to be asked. One that is over is told so."""
+    """Find the grant that lets this action out now; None if people are to be asked. Ends grants that are over."""
     transition, terms = p.transition, decision.approval
     if terms is None or terms.grants is None or not transition.run.grants or p.may_be_shared:
         return None
     wanted, agent = covered(action, decision), StepKey.of(p.step.key)
     for grant in sorted(transition.run.grants.values(), key=lambda one: (one.at, one.grant_id)):
         same = grant.digest == wanted and grant.agent in ("", agent.agent if agent.is_inner else "")
-        # Somebody whom its voters have not seen has shaped this one: they are asked.
+        # If this action has a contributor whom the grant's voters did not see, people are asked.
         if grant.ended or not same or not {*action.shaped} <= {*map(str, _listed(grant.of.get("shaped")))}:
             continue
-        if (why := _over(p, grant)) is not None:
+        if (why := _end_reason(p, grant)) is not None:
             transition.tell(GrantEnded(grant.grant_id, why, transition.view.directory.digest), step=p.step.key)
         elif _may_cover(p, action, terms, grant):
             return grant
     return None
 
 
-def _over(p: Proposal, grant: GrantRow) -> str | None:
-    """The reason why the grant lets nothing out any more, whatever the action."""
+def _end_reason(p: Proposal, grant: GrantRow) -> str | None:
+    """The reason why the grant no longer lets any action out; None if it still does."""
     transition, people = p.transition, p.transition.view.directory
     if grant.used >= grant.uses:
         return USED_UP
     if transition.not_before(transition.view.at, p.step.key) > datetime.fromisoformat(grant.until):
         return EXPIRED
-    return None if _stands(grant, (), people) else LOST
+    return None if _still_carried(grant, (), people) else LOST
 
 
 def _may_cover(p: Proposal, action: Action, terms: Terms, grant: GrantRow) -> bool:
-    """True if its voters could approve this very action, and nobody has refused it. Guards the append by that."""
+    """True if its voters could approve this very action, and nobody has refused it. Sets guards of the append."""
     transition, people = p.transition, p.transition.view.directory
     shaped = contributors.people_of(transition.run, ask.marks_of(transition, p.step, action, terms), people)
     key = refusals.key_of_call(p.operation, action)
-    if not _stands(grant, shaped, people) or refusals.binding(
+    if not _still_carried(grant, shaped, people) or refusals.binding(
         transition.view.refusals.get(key, ()), terms, transition.view.now
     ):
         return False
-    # Nobody else has used it meanwhile, nor taken it back; nobody has left; nobody has refused just this.
+    # The append fails if somebody else used or revoked the grant meanwhile, a voter left, or this action was refused.
     transition.rows.recounted, transition.rows.people = True, people.digest or None
     transition.rows.asks.append(AskRow(key, "", _NO_QUESTION, []))
     return True
 
 
-def _stands(grant: GrantRow, shaped: Iterable[Contributor], people: Directory) -> bool:
-    """True if those who gave it are a quorum now, without anybody who shaped what they allowed, or this."""
+def _still_carried(grant: GrantRow, shaped: Iterable[Contributor], people: Directory) -> bool:
+    """True if its voters are a quorum now, without those who shaped the approved action or (``shaped``) this one."""
     then = resolved(map(Contributor.from_json, grant.contributors), people)
     votes = [
         Vote(str(voter), str(voter), Choice.APPROVE, "", frozenset(map(str, groups)), VoteChannel.HTTP, "", "")

@@ -1,9 +1,9 @@
-"""Holds: people say what becomes of a held step. It is tried again, left out, or ends with its run. Pure.
+"""Holds: people decide about a held step. It is tried again, left out, or ends with its run. Pure.
 
-Whoever tries a step again asks for it from then on, so their own vote carries nothing of it (promise 12). Nothing is
-asked anew as long as an approval of the same action binds, is fresh, and was used by an attempt that certainly had no
-effect. What is in doubt is looked into, and never tried again here (promise 2). A retry that waits for its time can be
-tried now.
+Whoever tries a step again is a requester of it from then on, so their own vote does not count for it (promise 12).
+People are not asked anew as long as an approval of the same action binds, is fresh, and was used by an attempt that
+certainly had no effect. An action in doubt is looked into, and never tried again here (promise 2). A step that waits
+for its retry can be tried now.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from runtime.engine.model.rows import StepRow, WaitRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import WaitKind
 
-# Who shaped a step in one of these parts may say that the run goes on without it all the same.
+# Contributors with only one of these roles may still decide that the run goes on without the step.
 _MAY_RELEASE = (Role.RETRIER,)
-# The group that tries a step now whose retry waits for its time, besides the one that would hold it.
+# The group that may try a waiting retry now, besides the group that would decide about the held step.
 OPERATORS = "operators"
 
 
@@ -40,7 +40,7 @@ class Answer(StrEnum):
 
 
 def groups_for(transition: Transition, step: StepRow, wait: WaitRow) -> frozenset[str]:
-    """The groups of the directory whose members may say what becomes of the step."""
+    """The groups of the directory whose members may decide about the step."""
     if wait.kind is WaitKind.HOLD:
         return frozenset({str((wait.context or {})["group"])})
     leaf = transition.graph.leaves.get(StepKey.of(step.key).node)
@@ -49,7 +49,7 @@ def groups_for(transition: Transition, step: StepRow, wait: WaitRow) -> frozense
 
 
 def shaped_by(transition: Transition, step: StepRow) -> frozenset[str]:
-    """The ids of the people who shaped what the step would do, or whom it is about: they do not decide to leave it out.
+    """The ids of the people who shaped the step's action, or whom it is about: they may not decide to leave it out.
 
     Whoever only tried it again is not among them.
     """
@@ -79,9 +79,9 @@ def refusal(transition: Transition, step: StepRow, wait: WaitRow, answer: Answer
 def answer(
     transition: Transition, step: StepRow, wait: WaitRow, said: Answer, actor: Actor, reason: str, channel: str
 ) -> None:
-    """Tell what a person said, and do it. ``ConsistencyError`` says why that is not possible now.
+    """Record a person's answer, and act on it. ``ConsistencyError`` says why that is not possible now.
 
-    A crash before the append leaves the step as it was; after it, the step stands in line or the run is canceled.
+    A crash before the append leaves the step as it was; after it, the step is queued or the run is canceled.
     """
     if (problem := refusal(transition, step, wait, said)) is not None:
         raise problem
@@ -97,5 +97,5 @@ def answer(
 
 
 def steps_named(run: Run, step: str) -> Iterable[str]:
-    """The keys of the steps that wait under this name: the key itself, or any whose id that is."""
+    """The keys of the waiting steps that this name, a key or the id of a step, stands for."""
     return [key for key in run.steps if key == step] or [key for key in run.steps if StepKey.of(key).own == step]

@@ -1,7 +1,6 @@
-"""Letting an action out: policy judges it, the decision is recorded with all that it read, then the intent. Pure.
+"""Lets an action out: policy judges it, the decision is recorded with all that it read, then the intent. Pure.
 
-Decision and receipt are recorded before the action goes out. ``life.outside`` waits for the end of
-what it begins.
+Decision and receipt are recorded before the action goes out. ``life.outside`` waits for the end of a durable action.
 """
 
 from __future__ import annotations
@@ -53,8 +52,9 @@ UNRESOLVED = "contributors:unresolved"
 class Authority(Struct, frozen=True):
     """The authority to let an action out: what was judged, the decision, and the approval that it needed.
 
-    ``in_doubt`` are the groups that policy wants asked if the action is ever in doubt. ``version`` is that of the
-    target when people approved; None if nobody did, or nothing was read. ``grant`` lets it out in place of an approval.
+    ``in_doubt`` are the groups to ask if the action is ever in doubt, as policy names them. ``version`` is the target's
+    version when people approved; None if nobody did, or nothing was read. ``grant`` lets it out in place of an
+    approval.
     """
 
     bound: Bound
@@ -76,10 +76,10 @@ def judge(
     counted: bool = False,
     chat: Chat | None = None,
 ) -> Decision:
-    """Judge an action by policy, under the caps. Total: whatever is wrong is a denial with its reason.
+    """Judge an action by policy, under the caps. It never raises: whatever is wrong is a denial with its reason.
 
-    ``counted`` says that this action is among the run's writes already, because it was intended before. ``chat`` is
-    what an agent's model was shown, if the action is a call of that agent.
+    ``counted`` says that the run's writes include this action already, because it was intended before. ``chat`` holds
+    the messages of an agent's model, if the action is a call of that agent.
     """
     view = transition.view
     if (why := refusals.inactive_for(view, transition.run, step.key)) is not None:
@@ -98,14 +98,14 @@ def judge(
 
 
 def _answerable(transition: Transition, step: StepRow, action: Action, decision: Decision) -> Decision:
-    """The decision, with the people found whom it asks; a denial if one is not found, or if somebody is unknown."""
+    """The decision, with its approvers looked up; a denial if one is not found, or if a contributor is unknown."""
     terms, view = decision.approval, transition.view
-    if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.wanted(terms)):
+    if terms is None or (terms.unresolved is Unresolved.ASK and not approvers.are_unresolved(terms)):
         return decision
     people = contributors.people_of(transition.run, ask.marks_of(transition, step, action, terms), view.directory)
     if terms.unresolved is Unresolved.DENY and (refusal := questions.refusal(people, terms.tier)):
         return deny(UNRESOLVED, refusal, decision.policies, decision.facts_read)
-    found = approvers.found(terms, transition.run, people, view.directory)
+    found = approvers.resolve(terms, transition.run, people, view.directory)
     if isinstance(found, str):
         return deny(approvers.NOBODY, found, decision.policies, decision.facts_read)
     return replace(decision, approval=found)
@@ -145,10 +145,10 @@ def _context(transition: Transition, step: StepRow, action: Action, writes: int)
 
 
 def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -> str:
-    """The reason to allow no more writes, "" if there is none. Notes the caps, which then guard the append.
+    """The reason to allow no more writes, "" if there is none. Sets the caps as guards of the append.
 
     The tenant's cap and that of the outermost run's workflow bound the writes of the whole family. The workflow of a
-    run within may bound its own run besides.
+    child run may also bound that run's own writes.
     """
     view, family = transition.view, transition.view.family
     outermost = workflow.writes_max if family is None or family.root == view.run_id else family.writes_max
@@ -167,16 +167,16 @@ def _capped(transition: Transition, workflow: Workflow, writes: int, own: int) -
 
 
 def denied(decision: Decision) -> StepError:
-    """The error with which a step fails because policy denies what it would do, or its account is not active."""
+    """The error of a step whose action policy denies, or whose account is not active."""
     off = any(rule.id == refusals.BY_ACCOUNT for rule in decision.rules)
     code = refusals.INACTIVE if off else DENIED
     return StepError(ErrorClass.AUTHORIZATION, code, " ".join(decision.reasons))
 
 
 def record_decision(transition: Transition, step: StepRow, decision: Decision, action: Action, bound: str) -> UUID:
-    """Tell the decision about the action with this digest. Returns the decision's id.
+    """Record the decision about the action with this digest. Returns the decision's id.
 
-    The append is guarded by what the decision rests on: the policy, and the run's counters if a rule has read them.
+    What the decision depends on guards the append: the policy, and the run's counters if a rule has read them.
     """
     view, rows = transition.view, transition.rows
     rows.stop = view.stop
@@ -214,10 +214,10 @@ def record_decision(transition: Transition, step: StepRow, decision: Decision, a
 
 
 def unneeded(p: Proposal, action: Action, key: str, bound: Bound, decision: UUID) -> Next | None:
-    """Record that there is nothing to do, because the target holds every value already. None if there is something.
+    """Record that there is nothing to do, because the target holds every value already. None if there is work to do.
 
-    Policy has judged it: what it denies never comes here. Nothing is sent, nobody is asked, and no write is counted.
-    Receipt and end of the step are one append, so a crash leaves all of it or nothing.
+    Policy has judged the action before: a denied one never comes here. Nothing is sent, nobody is asked, no write
+    counts. Receipt and end of the step are one append, so a crash leaves all of it or nothing.
     """
     output, shared = unchanged(p.operation, action, p.known.before), p.known.shared
     if output is None or (shared is not None and shared.life is not EffectState.FAILED):
@@ -266,7 +266,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
             p.transition, previous, authority.decision, authority=other, read=read, grant=authority.grant
         )
         return _out(p, call, again)
-    # A first attempt, or an attempt at another action than the failed one that held the key.
+    # This is a first attempt, or another action than the failed one that held the key.
     stored |= {"decision": str(authority.decision), "approval": None, "terms": None}
     if sent != key or step.again or authority.approval or authority.terms or authority.in_doubt:
         stored |= _noted(key, call, step, authority)
@@ -279,7 +279,7 @@ def intend(p: Proposal, action: Action, key: str, authority: Authority) -> Next:
 def _first(
     p: Proposal, action: Action, key: str, receipt_id: UUID, stored: JsonObject, authority: Authority
 ) -> ActionIntended:
-    """The intent of a first attempt, with all that its receipt holds."""
+    """The intent of a first attempt, with everything that its receipt holds."""
     view, previous = p.transition.view, p.known.receipt
     return ActionIntended(
         receipt=receipt_id,
@@ -308,7 +308,7 @@ def _first(
 
 
 def _by_grant(transition: Transition, grant: GrantRow) -> dict[str, Any]:
-    """The grant that an intent uses: its append is one of its uses."""
+    """The fields of an intent that uses a grant: its append is one use of the grant."""
     return {"grant": grant.grant_id, "covers": blind(transition.view.run.run_key, grant.digest)}
 
 
@@ -318,13 +318,13 @@ def _shapers(p: Proposal) -> list[str]:
 
 
 def _read_anew(previous: ReceiptRow, stored: JsonObject) -> JsonObject | None:
-    """The target as it was read for a retry; None if that is what the attempt before had read."""
+    """The target as read for a retry; None if the earlier attempt had read the same."""
     read = stored["before"]
     return read if isinstance(read, dict) and read != previous.action.get("before") else None
 
 
 def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObject:
-    """The optional parts of a stored action: approval and terms, keys sent instead of the usual ones, whom to ask."""
+    """The optional members of a stored action: approval and terms, the keys sent if unusual, the groups to ask."""
     noted: JsonObject = {} if call.idempotency_key == key else {SENT_KEY: call.idempotency_key}
     noted |= {CORRELATION: call.correlation_key} if call.correlation_key is not None and step.again else {}
     noted |= {"approval": str(authority.approval)} if authority.approval else {}
@@ -334,7 +334,7 @@ def _noted(key: str, call: Call, step: StepRow, authority: Authority) -> JsonObj
 
 
 def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
-    """The approval or grant of a retry and its terms, if it is another than that of the attempt before."""
+    """The approval or grant of a retry, with its terms, if the earlier attempt had another one."""
     if authority.grant is not None:
         by: JsonObject = {"approval": None, "grant": str(authority.grant.grant_id)}
         return by | {"terms": None if authority.terms is None else authority.terms.to_json()}
@@ -349,7 +349,7 @@ def _other(previous: ReceiptRow, authority: Authority) -> JsonObject | None:
 
 
 def _new_life(key: str, previous: ReceiptRow) -> str:
-    """The key to send in a new life of an effect. The target knows the old key, and would dedupe by it."""
+    """The key to send when an effect begins again. The target knows the old key, and would dedupe by it."""
     return digest([key, str(previous.receipt_id)])
 
 
@@ -371,10 +371,10 @@ def intend_again(
     read: JsonObject | None = None,
     grant: GrantRow | None = None,
 ) -> ReceiptRow:
-    """Tell that this decision lets the receipt's action out once more. Returns the receipt as it is then.
+    """Record that this decision lets the receipt's action out once more. Returns the updated receipt.
 
-    ``how`` says what became of the attempt before. ``authority`` is the approval, if it is not that of the first.
-    ``read`` is the target as it was read anew, if it has another version by now.
+    ``how`` says what became of the earlier attempt. ``authority`` is the approval, if it is not that of the first
+    attempt. ``read`` is the target as read anew, if its version has changed.
     """
     approval = {**receipt.action, **(authority or {})}.get("approval")
     event = ActionIntended(

@@ -26,7 +26,7 @@ from runtime.engine.model.run import RunView
 def known_of(
     receipt: ReceiptRow, epoch: int, sent: datetime, answered: datetime | None, outcome: Outcome | Unfit | None
 ) -> ActionLate | None:
-    """The event of a call under a lost lease; None if nothing was sent. No ``outcome`` means no answer."""
+    """Make the event about a call under a lost lease; None if nothing was sent. No ``outcome`` means no answer."""
     values: dict[str, Any] = {}
     match outcome:
         case NotSent():
@@ -53,14 +53,14 @@ def without_rows(view: RunView) -> RunView:
     return replace(view, run=replace(view.run, votes=[], checkpoints=[], ledger=[], mutations=[]))
 
 
-def is_told(transition: Transition, event: ActionLate) -> bool:
-    """True if the book has this late answer already: PostgreSQL's reply to its append was lost."""
+def is_recorded(transition: Transition, event: ActionLate) -> bool:
+    """True if the book has this late answer already, because only PostgreSQL's reply to its append was lost."""
     answers = transition.run.receipts[event.receipt].late
     return (event.epoch, event.sent) in [(late["epoch"], late["sent"]) for late in answers]
 
 
 def tell(transition: Transition, event: ActionLate, actor: Actor) -> None:
-    """Tell a late answer in a fully folded run, closed or not. Order its action's cards and a closed run's bundle anew.
+    """Record a late answer in a fully folded run, closed or not. Order the action's cards, and a closed run's bundle.
 
     The bundle that is stored already is a valid beginning of the new one.
     """
@@ -76,7 +76,7 @@ def tell(transition: Transition, event: ActionLate, actor: Actor) -> None:
 
 
 def shown(receipt: ReceiptRow | Mapping[str, Any]) -> list[JsonObject]:
-    """The late answers about a receipt as they are shown, each with what it ``says`` of the receipt as it is now."""
+    """The late answers about a receipt as shown, each with what it ``says`` about the receipt's current status."""
     row = receipt if isinstance(receipt, Mapping) else {name: getattr(receipt, name) for name in _OF_RECEIPT}
     return [{**late, "says": _says(late, row)} for late in row["late"]]
 

@@ -1,4 +1,4 @@
-"""Moves a waiting run to another version of its workflow: what it tells, and the questions that become void. Pure."""
+"""Moves a waiting run to another version of its workflow: records that, and voids the questions that change. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIGRATED = "migrated"
 
 
 def new_channels(before: Graph, after: Graph, constants: Mapping[str, object]) -> JsonObject | None:
-    """The first values of the channels that only the new version has. ``InputError`` names one that cannot be made."""
+    """The first values of the channels that only the new version has. ``InputError`` names one without a value."""
     new = {name: channel for name, channel in after.channels.items() if name not in before.channels}
     made = first_values(new, constants, {})
     return {name: made.get(name, channel.initial) for name, channel in new.items()} or None

@@ -1,4 +1,4 @@
-"""The outcomes of a call: what each one means for the receipt, and for the step. Pure."""
+"""The outcomes of a call: what each one means for the receipt and for the step. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def begun_outside(transition: Transition, work: Perform, outcome: Parked, nonce:
 
 
 def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject | None) -> None:
-    """Record the effect, and go on with its output. An effect that is otherwise than asked for fails its step."""
+    """Record the effect, and go on with its output. If the effect differs from what was asked for, its step fails."""
     altered = error_of(work.operation, work.call, outcome) if outcome.altered else None
     shaped = _happened(transition, work, outcome, altered, usage)
     if altered is None:
@@ -52,7 +52,7 @@ def done(transition: Transition, work: Perform, outcome: Done, usage: JsonObject
 
 
 def parked_though_sync(transition: Transition, work: Perform, outcome: Parked) -> None:
-    """Record an effect that goes on outside though its operation is declared as sync: the step fails."""
+    """Fail a step whose effect goes on outside although its operation is declared as sync, and record the effect."""
     _happened(transition, work, Done(outcome.output, outcome.external_id, secrets=outcome.secrets), _PARKED_SYNC)
     transition.fail(work.step, _PARKED_SYNC.to_json())
 
@@ -65,7 +65,7 @@ def unfit(transition: Transition, work: Perform, outcome: Unfit, usage: JsonObje
 
 
 def refused(transition: Transition, work: Perform, outcome: Refused, usage: JsonObject | None) -> None:
-    """Record that the target refused the call, and the step fails. The error says if it was sent, or is void."""
+    """Record that the target refused the call, and fail the step. The error says if the call was sent, or was void."""
     kind = ErrorClass.AUTHORIZATION if outcome.code in _AUTHORIZATION_CODES else ErrorClass.TRANSPORT
     more = {**(SENT if outcome.sent else {}), **(VOID if outcome.void else {})}
     error = StepError(kind, outcome.code, outcome.message, more)
@@ -81,7 +81,7 @@ def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: Jso
 
 
 def unsent(transition: Transition, work: Perform) -> None:
-    """Retry soon: the lease or the time to send was over before the call began, so nothing was sent.
+    """Retry soon: the lease or the time to send had run out before the call began, so nothing was sent.
 
     A crash before this commit leaves doubt, which the next lease resolves.
     """

@@ -1,8 +1,8 @@
-"""The part of an action that goes on outside: the wait for what it begins there, and the call that began it. Pure.
+"""Actions that go on outside: the wait for their end, and the call that began them. Pure.
 
-The wait is a row that exists before anything begins. The correlation key is derived from the run and
-the step, so the outside gets the same one at every attempt. The wait belongs to the lease that intends; a later lease
-of the step replaces it by its own.
+The wait is a row that exists before anything begins. Its correlation key is derived from the run and the step, so the
+outside gets the same key at every attempt. The wait belongs to the lease that intends; a later lease of the step
+replaces it by its own.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from runtime.engine.model.rows import ReceiptRow, StepRow, expected_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import WaitKind
 
-# The key that was sent, if it is not the receipt's: a shared effect has begun a new life.
+# The idempotency key that was sent, if it is not the receipt's, because a shared effect has begun again.
 SENT_KEY = "key"
-# The correlation key of a step that has begun anew: what it began before has the first key.
+# The correlation key of a step that has begun anew, because its earlier work outside has the first key.
 CORRELATION = "correlation"
 
-# In the trigger of a run: the digest of the call that an agent carries out itself.
+# The member of a run's trigger with the digest of the call that an agent carries out itself.
 GATE = "gate"
 
 
@@ -53,9 +53,9 @@ def system_of(receipt: ReceiptRow) -> str:
 
 
 def correlation_of(run_id: UUID, step_key: str, again: int = 0) -> str:
-    """The key under which the outside reports the end of what this step begins; the same at every attempt.
+    """The key under which the outside reports the end of this step's work; the same at every attempt.
 
-    ``again`` numbers the retry of the run that has begun the step anew.
+    ``again`` is the number of the retry of the run that has begun the step anew.
     """
     return str(correlation_id(run_id, f"external:{step_key}" + (f"#{again}" if again else "")))
 
@@ -67,9 +67,9 @@ def gate_of(run: Run) -> str | None:
 
 
 def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> str:
-    """The reason why today's system cannot settle a doubt; "" if it can.
+    """The reason why the system that is configured today cannot settle a doubt; "" if it can.
 
-    A system to which the action was not sent knows nothing of it, and nobody has approved it there (promise 3).
+    A system to which the action was not sent knows nothing of it, and nobody has approved the action there (promise 3).
     """
     sent, now = system_of(receipt), transition.systems.get(operation.connector, "none")
     same = sent in ("", now)
@@ -77,7 +77,7 @@ def moved(transition: Transition, operation: Operation, receipt: ReceiptRow) -> 
 
 
 def expect_end(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> None:
-    """Open the wait together with the intent of a durable operation: an end that comes at once finds it.
+    """Open the wait together with the intent of a durable operation, so that even an immediate end finds the wait.
 
     A crash after this commit leaves the receipt in doubt and this wait open; the next lease closes both.
     """
@@ -88,7 +88,7 @@ def expect_end(transition: Transition, step: StepRow, operation: Operation, nonc
 
 
 def expect_no_more(transition: Transition, step: StepRow) -> None:
-    """Cancel the wait opened with the intent: nothing was started (refused, not sent, in doubt), or it has ended."""
+    """Cancel the wait opened with the intent: the call was refused, not sent, or is in doubt, or it has ended."""
     transition.tell(WaitCanceled(expected_of(transition.view.run_id, step), WaitKind.EXTERNAL), step=step.key)
 
 
@@ -120,7 +120,7 @@ def _token(transition: Transition, step: StepRow, nonce: Nonce) -> str:
 
 
 def _outside(transition: Transition, step: StepRow, operation: Operation) -> tuple[timedelta, JsonObject, str]:
-    """The time limit of what goes on outside, the context for its resume, and the key that it will name."""
+    """The time limit of the work outside, the context for the resume, and the correlation key of its end."""
     leaf = transition.leaf(step.key)
     assert isinstance(leaf, OperationNode)
     key = correlation_of(transition.view.run_id, step.key, step.again)

@@ -1,9 +1,9 @@
-"""Pauses: nothing goes out of what a person has paused (promise 11). Pure.
+"""Pauses: no call goes out of anything that a person has paused (promise 11). Pure.
 
 A pause stops every new call of a connector: a first intent, a retry, a probe after doubt, a read. A stopped step parks
 on a wait that has no due time and holds nothing (promise 10); a keeper resumes it once the pause is over. A call that
-was intended before settles. Each append before a call is guarded by the tenant's number, which every pause moves, so a
-pause that came in between refuses it.
+was intended before the pause settles. The tenant's number, which every pause changes, guards each append before a call.
+So the append is refused if a pause came in between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runtime.engine.model.states import WaitKind
 
 
 def key_of(kind: Stopped, name: str = "") -> str:
-    """The key under which a pause is kept; a tenant's has no name."""
+    """The key under which a pause is kept. A pause of the whole tenant has no name."""
     return f"{kind}:{name}" if name else str(kind)
 
 
@@ -73,14 +73,14 @@ def keys_of(workflow: str, connector: str, run_id: UUID, agent: str = "") -> lis
 
 
 def account_key(account: str) -> str:
-    """The name under which the pause of an agent is kept: directories tell ids apart without their case."""
+    """The name under which the pause of an agent is kept: in lower case, because directories ignore the case of ids."""
     return account.lower()
 
 
 def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: Nonce) -> bool:
-    """Park the step if a pause forbids its call; true if so. The append is guarded by the tenant's number either way.
+    """Park the step if a pause forbids its call; true if so. The tenant's number guards the append either way.
 
-    Nothing is used up: the step's attempts, its counts of looks and the answers of people stay as they are. A crash
+    Nothing is used up: the step's attempts, its count of probes and the people's answers stay as they are. A crash
     before the append leaves a lease that runs out, and the step's next worker comes here again.
     """
     view = transition.view
@@ -93,12 +93,12 @@ def stopped(transition: Transition, step: StepRow, operation: Operation, nonce: 
 
 
 OPERATORS = "operators"
-# In a receipt's action: the groups that policy named for this case when it let the action out.
+# The member of a receipt's action with the groups that policy named for a doubt when it let the action out.
 IN_DOUBT = "in_doubt"
 
 
 def asked_about(transition: Transition, receipt: ReceiptRow, marks: frozenset[str]) -> Terms:
-    """The terms of the question: those of the first candidates that have enough people to answer.
+    """The terms of a question about a doubt: those of the first candidates that have enough people to answer.
 
     Candidates are the groups that policy names, then the group ``operators`` of the directory, then the approvers of
     the action. If none can answer now, the first are asked all the same: a doubt is never left without a question.
@@ -107,7 +107,7 @@ def asked_about(transition: Transition, receipt: ReceiptRow, marks: frozenset[st
     asked = [*_candidates(transition, receipt)]
     shaped = contributors.people_of(view.run, marks, view.directory)
     for terms in asked:
-        # The members of a Slack group are known only when somebody votes.
+        # The members of a Slack group become known only when somebody votes, so its terms always count as answerable.
         if slack_groups(terms) or unanswerable(terms, shaped, view.directory, {}) is None:
             return terms
     return asked[0]

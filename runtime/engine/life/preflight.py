@@ -1,6 +1,6 @@
 """Preflight: finds what would fail after people have answered, before they are asked. Pure.
 
-It checks the connector and its target by the settings of this process, and the people who could decide by the
+It checks the connector and its target against the settings of this process, and the possible approvers against the
 directory. It need not check that the record exists: an operation with a ``diff`` has read it. If a check fails, nobody
 is asked, and the step fails with the place and the remedy.
 """
@@ -26,12 +26,12 @@ from runtime.engine.model.rows import StepRow
 
 # The code of a question that nobody could answer.
 NOBODY = "nobody_may_decide"
-# The trigger of runs of Counterseal's own workflows, and the message that tells what became of such a run's proposal.
+# The trigger of runs of Counterseal's own workflows, and the message about the outcome of the change they propose.
 OWN_TRIGGER = "counterseal"
 PROPOSAL = "proposal"
-# The code of a step that waits because of the rate of its target.
+# The code of a step that waits because of the rate limit of its target.
 RATE = "rate"
-# While Slack cannot say who is in a group, it is asked again after so long.
+# The time after which Slack is asked again who is in a group.
 AGAIN_AFTER = timedelta(minutes=1)
 
 
@@ -46,9 +46,9 @@ class Check(StrEnum):
 
 
 def answerable(transition: Transition, step: StepRow, terms: Terms, marks: frozenset[str], known: Known) -> Next | None:
-    """Return None if enough people may answer; else the instruction that comes first: ``Over`` if the step has failed.
+    """Check that enough people may answer: None if so, else what to do first, which is ``Over`` if the step has failed.
 
-    The append of that failure is guarded by the directory, so that somebody who was just added is counted.
+    The directory guards the append of that failure, so that somebody who was just added is counted.
     """
     wanted = slack_groups(terms) if known.slack is None else ()
     if wanted:
@@ -70,7 +70,7 @@ def answerable(transition: Transition, step: StepRow, terms: Terms, marks: froze
 
 
 def put_off(transition: Transition, step: StepRow) -> None:
-    """Ask again later, because Slack cannot say who is in a group. A crash before the append leaves the lease."""
+    """Try again later, because Slack cannot say who is in a group. A crash before the append leaves the lease."""
     words = "Slack cannot be asked who is in a group that is to decide, so nobody was asked yet; it is tried again."
     transition.retry_later(
         step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, "slack_away", words).to_json(), attempted=False
@@ -78,21 +78,21 @@ def put_off(transition: Transition, step: StepRow) -> None:
 
 
 def turn_first(p: Proposal, inputs: JsonObject) -> TakeTurn | None:
-    """The turn to be taken before this call, if its target has a rate. It is one for a call and the reads for it."""
+    """The turn to take before this call, if its target has a rate limit. One turn covers a call and its reads."""
     of_target = p.transition.pace
     pace = None if p.known.turn or of_target is None else of_target(p.operation.connector, inputs)
     return None if pace is None else TakeTurn(p.step, pace, p.known)
 
 
 def await_turn(transition: Transition, step: StepRow, pace: Pace, delay: float) -> None:
-    """Let the step wait for its turn: nothing was sent, and no attempt is used up. A crash before leaves the lease."""
+    """Let the step wait for its turn. Nothing was sent, no attempt is used up. A crash before it leaves the lease."""
     words = f"{pace.target} takes at most {pace.calls} calls a minute (`rates`); this step waits for its turn."
     error = StepError(ErrorClass.TRANSPORT, RATE, words)
     transition.retry_later(step, timedelta(seconds=ceil(delay)), error.to_json(), attempted=False)
 
 
 def callable_now(transition: Transition, step: StepRow, operation: Operation, inputs: JsonObject) -> bool:
-    """True if the settings allow this call; else the step has failed."""
+    """True if the settings allow this call. If not, fail the step."""
     problem = transition.ready(operation.connector, operation.name, inputs)
     if problem is None:
         return True

@@ -1,4 +1,4 @@
-"""A leased step with everything by which the engine decides about it, and the action that it proposes. Pure."""
+"""A leased step with everything that the engine needs to decide about it, and the action that it proposes. Pure."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _OWN = frozenset({HANDED_OUT, GIVEN})
 
 
 class Leased(Struct, frozen=True):
-    """A step under a lease: the move that it is in, its workflow, the policies, and what is known about it.
+    """A step under a lease: its transition, its workflow, the policies, and the known facts about the step.
 
-    ``known`` comes from earlier leases and from the target. ``nonce`` makes the secrets that cards and tokens need.
+    ``known`` are facts from earlier leases and from the target. ``nonce`` makes the secrets that cards and tokens need.
     """
 
     transition: Transition
@@ -45,11 +45,11 @@ class Leased(Struct, frozen=True):
     known: Known = field(default_factory=Known)
 
     def knowing(self, known: Known) -> Leased:
-        """The same step, with this known about it."""
+        """The same step, with these known facts."""
         return replace(self, known=known)
 
     def performs(self) -> Leaf:
-        """The leaf of the graph that this step performs; of an agent's step, that of its turn or its tool."""
+        """The leaf of the graph that this step performs; for a turn or a call of an agent, that of the turn or tool."""
         key = StepKey.of(self.step.key)
         return self.transition.leaf(self.step.key) if key.is_inner else self.transition.graph.leaves[key.node]
 
@@ -60,7 +60,7 @@ class Leased(Struct, frozen=True):
         return receipt is not None and receipt.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 
     def owns(self, receipt: ReceiptRow) -> bool:
-        """True if the receipt is this step's own. Another step may have used the key, if its scope is wider."""
+        """True if the receipt is this step's own. Another step may have used a key of wider scope."""
         return receipt.run_id == self.transition.view.run_id and receipt.step_key == self.step.key
 
     def proposal(self, leaf: OperationNode) -> Proposal:
@@ -81,7 +81,7 @@ class Proposal(Leased, frozen=True, kw_only=True):
         return self.operation.has_effect and self.operation.idempotency.scope is not KeyScope.STEP
 
     def action(self) -> Proposed:
-        """The action by the step's inputs. ``CountersealError`` if an input has no value, or no canonical form."""
+        """Build the action from the step's inputs. ``CountersealError`` if one has no value or no canonical form."""
         run, graph = self.transition.run, self.transition.graph
         seen = variables(graph, run.state, self.transition.view.constants, self.step.key)
         seen[CHECKPOINT] = run.superstep
@@ -120,7 +120,7 @@ class Proposal(Leased, frozen=True, kw_only=True):
 class Proposed(Struct, frozen=True):
     """An action with its idempotency key. ``earlier`` is the key of release 0.2.0, if that was another one.
 
-    0.2.0 took the key from the input as it was given, and not from its canonical form (promise 2).
+    Release 0.2.0 derived the key from the input as given, and not from its canonical form (promise 2).
     """
 
     action: Action
@@ -129,14 +129,14 @@ class Proposed(Struct, frozen=True):
 
 
 def own_values(run: Run, graph: Graph, step: StepRow, leaf: OperationNode) -> JsonObject:
-    """The values that only this step's input may read: its waiting token, and what a model has given to it."""
+    """The values that only this step's input may read: its waiting token, and the input that a model gave."""
     read = leaf.inputs.references
     found: JsonObject = {HANDED_OUT: own_token(run, step)} if HANDED_OUT in read else {}
     return {**found, GIVEN: _given_to(run, graph, step.key)} if GIVEN in read else found
 
 
 def _given_to(run: Run, graph: Graph, key: str) -> JsonObject:
-    """The input of a call, as the model gave it; for a turn, its input as judged, with a digest for the messages."""
+    """The input of a call as its model gave it; for a turn the input as judged, with a digest of the messages."""
     parsed = StepKey.of(key)
     if not parsed.is_turn:
         return run.spoken[key].input or {}
@@ -153,7 +153,7 @@ def agent_node(graph: Graph, key: str) -> AgentNode:
 
 
 def settings(node: AgentNode, agent: Agent) -> JsonObject:
-    """The model of an agent, and the tools that it is offered; none once it has reached a limit."""
+    """The model of an agent and the tools that the model is offered; no tools once the agent has reached a limit."""
     offered = [] if agent.limit else [tool.tool.offer() for tool in node.tools.values()]
     found: JsonObject = {"model": node.model}
     return {**found, "tools": [*offered]} if offered else found

@@ -1,8 +1,9 @@
-"""An open question whose readers have changed: those who asked, and those who may answer. Pure.
+"""Open questions after a change of people: those who asked, or those who may answer. Pure.
 
-It is looked at again whenever the directory or the policy changes. If those for whom it acts are not active any more,
-it is void. If nobody of its groups can decide it any more, it moves to the group of its escalation; if that cannot
-decide either, it is void, and whoever takes the step next says why, or asks those who can (about a doubt).
+A question is checked again whenever the directory or the policy changes. If a person for whom its step acts is not
+active any more, it is void. If nobody in its groups can decide it any more, it moves to the group of its escalation. If
+that group cannot decide either, it is void. The next worker of the step then fails the step with the reason or, about a
+doubt, asks others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from runtime.engine.book import refusals
 from runtime.engine.book.contributors import barred_from, whole
 from runtime.engine.book.instructions import last_receipt, open_wait
 from runtime.engine.life import ask
-from runtime.engine.life.approved import held
+from runtime.engine.life.approved import earlier_binding
 from runtime.engine.life.intend import judge
 from runtime.engine.life.preflight import NOBODY
 from runtime.engine.life.transition import Transition
@@ -46,9 +47,9 @@ def gone(transition: Transition, step: StepRow, asked: ApprovalRow) -> str | Non
 
 
 def unread(transition: Transition, asked: ApprovalRow, *, escalated: bool = True) -> Unanswerable | None:
-    """The reason why nobody can decide the question; None if somebody can, or if Slack alone knows.
+    """The reason why nobody can decide the question; None if somebody can, or if only Slack knows.
 
-    ``escalated`` counts the group of the escalation as well.
+    ``escalated`` says that the group of the escalation counts as well.
     """
     terms, people = Terms.from_json(asked.terms), transition.view.directory
     if slack_groups(terms) or not people.digest:
@@ -58,7 +59,7 @@ def unread(transition: Transition, asked: ApprovalRow, *, escalated: bool = True
 
 
 def moves(transition: Transition, asked: ApprovalRow) -> bool:
-    """True if only the group of the escalation can decide it, and has not been asked yet."""
+    """True if only the group of the escalation can decide the question, and has not been asked yet."""
     answer = transition.run.answers[asked.approval_id]
     if answer.escalated or Terms.from_json(asked.terms).escalate is None:
         return False
@@ -66,7 +67,7 @@ def moves(transition: Transition, asked: ApprovalRow) -> bool:
 
 
 def move(transition: Transition, step: StepRow, approval: UUID) -> None:
-    """Put the question to the group of its escalation now. A crash before the append leaves it to the next sweep."""
+    """Ask the group of the escalation now. A crash before the append leaves this to the next sweep."""
     wait = open_wait(transition.run, step.key)
     assert wait is not None  # an open question is what its step waits on
     context: dict[str, Any] = dict(wait.context or {})
@@ -86,16 +87,16 @@ VOIDED = "voided"
 def still_asks(
     transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, asked: ApprovalRow
 ) -> bool:
-    """True if policy would put just this question now."""
+    """True if policy would ask exactly this question now."""
     return otherwise(transition, step, workflow, policy, asked) is None
 
 
 def otherwise(
     transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, asked: ApprovalRow
 ) -> Ruling | None:
-    """Policy's outcome now, if it would not put just this question: people may be asked another one. None if it would.
+    """Policy's current outcome, if it would not ask exactly this question (maybe another one). None if it would.
 
-    Policy has no part in questions of gates and of doubts, so these stay.
+    Questions of gates and about doubts do not come from policy, so these stay.
     """
     if asked.kind != ApprovalKind.ACTION or asked.action is None:
         return None
@@ -106,14 +107,14 @@ def otherwise(
     place = (transition.run.state, transition.graph, step.key)
     action = whole(*place, rebuilt_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
     receipt = last_receipt(transition.run, step.key)
-    # A question before a repeat is bound to the intended action, so only its terms can differ from policy's.
+    # A question before a repeat is bound to the intended action, so only its terms can differ from those of policy.
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
     if (trace := Trace.of_kept(kept)) is not None:
         transition.traces[step.key] = trace
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome
-    same = held(action, decision, kept, asked.action_digest) is not None
+    same = earlier_binding(action, decision, kept, asked.action_digest) is not None
     if again:
         same = refusals.fits(Terms.from_json(asked.terms), decision.approval)
     return None if same else decision.outcome
@@ -122,9 +123,10 @@ def otherwise(
 def void(transition: Transition, step: StepRow, asked: ApprovalRow, why: str | None = None) -> None:
     """Void the question, and tell those who were asked. The step's next worker is denied by policy, or asks anew.
 
-    ``why`` is the reason if that is not policy: who asked, or who may answer (``runtime.engine.life.readers``).
+    ``why`` is the reason, unless it is policy: a change of those who asked or may answer
+    (``runtime.engine.life.readers``).
 
-    The append is guarded by the tenant's number: if another policy has come meanwhile, that one judges instead.
+    The tenant's number guards the append: if the policy has changed meanwhile, the new one judges instead.
     """
     wait = open_wait(transition.run, step.key)
     assert wait is not None  # an open question is what its step waits on

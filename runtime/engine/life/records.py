@@ -26,7 +26,7 @@ VALUE_BYTES_MAX = 64 * 1024
 
 
 def unfit(operation: Operation, values: JsonObject) -> StepError | None:
-    """The error if a value is too large for a record; None if it fits."""
+    """The error for a value that is too large for a record; None if it fits."""
     size = len(canonical_bytes(values.get("value")))
     if not operation.has_effect or size <= VALUE_BYTES_MAX:
         return None
@@ -35,7 +35,7 @@ def unfit(operation: Operation, values: JsonObject) -> StepError | None:
 
 
 def write(transition: Transition, step: StepRow, operation: Operation, receipt: ReceiptRow, values: JsonObject) -> None:
-    """Add the row to the append of this transition, and settle the receipt and the step with it."""
+    """Add the record's row to the append of this transition, and settle the receipt and the step in the same append."""
     given: dict[str, Any] = dict(values)
     removes = operation.function == "delete"
     marks = contributors.marks_of(transition.run.state, transition.graph, step.key)
@@ -48,7 +48,7 @@ def write(transition: Transition, step: StepRow, operation: Operation, receipt: 
         removes=removes,
         shaped=() if removes else contributors.kept_by(transition.run, marks),
     )
-    # Records are locked in this order; two rows of one record stay in the order of their steps.
+    # The database locks records in this order. Two rows of one record stay in the order of their steps.
     transition.rows.records = sorted([*transition.rows.records, row], key=lambda one: (one.collection, one.key))
     output: JsonObject = {"collection": row.collection, "key": row.key}
     tell_of(transition, receipt, ActionSucceeded(receipt.receipt_id, output))
@@ -56,7 +56,7 @@ def write(transition: Transition, step: StepRow, operation: Operation, receipt: 
 
 
 def refused(transition: Transition, step: StepRow) -> None:
-    """Fail a step whose record was not as it expected. Its attempt wrote nothing."""
+    """Fail a step whose record differs from what it expected. Its attempt wrote nothing."""
     message = "There is such a record already, or it has another version than the step expects."
     transition.fail(step, StepError(ErrorClass.CONSISTENCY, "record_conflict", message).to_json())
 
@@ -66,7 +66,7 @@ EVERY = "*"
 
 
 def read_by(transition: Transition, step: StepRow, operation: Operation, done: Done) -> list[str] | None:
-    """The marks that a step gets with this output: those of a record's writers, or of the last writers outside.
+    """The marks that a step gets with this output: of a record's writers, or of the last writers in the outside system.
 
     None if nobody but the run's requester can have shaped it.
     """
@@ -76,16 +76,16 @@ def read_by(transition: Transition, step: StepRow, operation: Operation, done: D
 
 
 def refused_by(transition: Transition, step: StepRow, operation: Operation) -> list[str] | None:
-    """The marks of those who wrote the words of a refusal: somebody outside; nobody if a record of ours was refused."""
+    """The marks of those who wrote the message of a refusal: somebody outside, or nobody for a record of ours."""
     if operation.connector == CONNECTOR:
         return None
     return read_by(transition, step, operation, Done({}, writers=SOMEBODY))
 
 
 def _writers(operation: Operation, done: Done) -> Iterator[str]:
-    """The people who wrote the output outside, as the declaration's ``written_by`` or else the connector names them."""
+    """The people who wrote the output outside, named by the declaration's ``written_by`` or else by the connector."""
     if not operation.written_by:
-        # What only the system writes is nobody's word.
+        # A value that only the system writes has no person as its writer.
         known = done.writers != SOMEBODY or writer_at(operation.output_schema, "") is not Writer.SYSTEM
         yield from (_plain(one) for one in done.writers if known)
         return
@@ -95,7 +95,7 @@ def _writers(operation: Operation, done: Done) -> Iterator[str]:
 
 
 def _at(value: Json, path: list[str]) -> Iterator[Json]:
-    """The values at a path of members, each place in a list if it says ``*``; null where nothing is."""
+    """The values at a path of members; ``*`` stands for every item of a list. Null where there is no value."""
     if not path:
         yield value
         return
@@ -108,6 +108,6 @@ def _at(value: Json, path: list[str]) -> Iterator[Json]:
 
 
 def _plain(found: Json) -> str:
-    """The name of a writer as a principal; what is none counts as somebody unknown."""
+    """The name of a writer as a principal; somebody unknown if the value is no name."""
     text = clean(found, PRINCIPAL_CHARACTERS_MAX).strip() if isinstance(found, str) else ""
     return text or SOMEBODY[0]

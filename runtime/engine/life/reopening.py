@@ -1,4 +1,4 @@
-"""Going on with a run that has failed, from the steps that failed or were canceled with it. Pure.
+"""Retries a failed run from the steps that failed or were canceled with it. Pure.
 
 Steps that are done stay done. All others begin anew in a new super-step: they are judged again, and people are asked
 again unless an approval still binds.
@@ -24,7 +24,7 @@ _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 def anew(run: Run) -> dict[str, int]:
     """The steps that would begin anew, each with the epoch of its last lease. ``run`` must be folded in full.
 
-    Turns and calls of agents do not: their agent begins anew, and its numbers of turns go on.
+    Turns and calls of agents do not: their agent begins anew, and the numbers of its turns go on from the last one.
     """
     rows = {**run.past, **run.steps}
     over = (StepState.FAILED_TERMINAL, StepState.CANCELED)

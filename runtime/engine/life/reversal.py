@@ -1,8 +1,8 @@
-"""Reversals: a run of our own that undoes one effect is refused if its record was changed since. Pure.
+"""Reversals: a run of Counterseal's own that undoes an effect. It is refused if the record was changed since. Pure.
 
-What the effect had written is compared with what is read of the target before each question and before each intent, so
-nobody's later change is overwritten unseen. A target that shows nothing before a write cannot be compared: that is
-refused, too. The receipt of the reversal names the receipt that it reverses.
+Before each question and before each intent, the values that the effect had written are compared with the values in the
+target, so nobody's later change is overwritten unseen. If the target's values cannot be read before a write, the
+reversal is refused, too. The receipt of the reversal names the receipt that it reverses.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from runtime.engine.life.proposal import Proposal
 from runtime.engine.model.errors import ErrorClass, StepError
 from runtime.engine.model.run import RunView
 
-# The trigger of such a run. Its input names the receipt and what that had written (``wrote``), or that it had
-# ``removed`` a record.
+# The trigger of a reversal's run. Its input names the receipt, and says what the effect had written (``wrote``) or that
+# it had ``removed`` a record.
 REVERSAL = "reversal"
 
 
@@ -32,7 +32,7 @@ def _asked(view: RunView) -> dict[str, Any] | None:
 
 
 def refusal(p: Proposal) -> StepError | None:
-    """The error if the record is not as the effect had left it, or cannot be compared; None if it is."""
+    """The error if the record differs from what the effect left, or cannot be compared; None if it is the same."""
     asked = _asked(p.transition.view)
     if asked is None:
         return None

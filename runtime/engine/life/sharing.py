@@ -1,7 +1,8 @@
-"""Sharing an effect: a later step is judged first, then reuses its result, joins it or takes it over. Pure.
+"""Shares an effect: a later step is judged first, then reuses its result, joins it or takes it over. Pure.
 
-An effect of wider scope has one life, whichever step performs it. A step that waits for its end is woken in an append
-of its own run, and is judged anew before it goes on. No other run is changed here, only its book is read.
+An effect whose key has a wider scope is performed once, by whichever step comes first. A step that waits for its end is
+woken in an append of its own run, and is judged anew before it goes on. No other run is changed here, only its book is
+read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from runtime.engine.model.rows import ReceiptRow, expected_of
 from runtime.engine.model.states import EffectState, WaitKind
 
 _OF_OTHERS = (EffectState.BEGUN, EffectState.LEFT, EffectState.SUCCEEDED)
-# The error code if nothing was sent: a step that shares the effect may try at once.
+# The error code of a call that was not sent: a step that shares the effect may perform it at once.
 NOT_SENT = "not_sent"
 
 _CONFLICT = StepError(
@@ -60,7 +61,7 @@ def recall(p: Proposal, receipt: ReceiptRow) -> Next:
 
 
 def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
-    """True if this step's own effect happened. False for a durable one that ended before the step began anew."""
+    """True if this step's own effect happened. False for a durable effect that ended before the step began anew."""
     waits = [wait for wait in p.transition.run.waits.values() if wait.step_key == receipt.step_key]
     ended = any(wait.left and wait.kind is WaitKind.EXTERNAL and wait.parked for wait in waits)
     if receipt.resolution == NOTHING_TO_DO and receipt.attempt == 0:
@@ -69,7 +70,7 @@ def is_done(p: Proposal, receipt: ReceiptRow) -> bool:
 
 
 def share(p: Proposal, action: Action) -> Next | None:
-    """Share the effect that is known by this step's key; None if this step has to perform it itself."""
+    """Share the effect that has this step's key; None if this step has to perform it itself."""
     shared = p.known.shared
     if shared is None:
         return None
@@ -89,19 +90,19 @@ def share(p: Proposal, action: Action) -> Next | None:
 
 
 def _goes_on_without(p: Proposal, shared: Shared) -> bool:
-    """True if the durable effect that this step began before it began anew goes on, or has ended, without it."""
+    """True if the step was begun anew, and its earlier durable effect goes on, or has ended, without it."""
     return p.operation.kind is Kind.DURABLE and shared.life in _OF_OTHERS
 
 
 def _same(p: Proposal, receipt: ReceiptRow, action: Action) -> bool:
-    """True if a receipt is of this action."""
+    """True if the receipt belongs to the same action."""
     there, kept = receipt.action.get(SYSTEM) or action.system, receipt.action["input"]
     assert isinstance(kept, dict), "an input is an object"
     return there == action.system and same_call(p.operation, kept, receipt.target, action)
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:
-    """Fail a step that had joined the failed effect. None for any other, or if nothing was sent: begin a new life."""
+    """Fail a step that had joined the failed effect. None for any other, or if nothing was sent: it performs anew."""
     error = shared.receipt.error
     if _joined(p) != str(shared.receipt.receipt_id) or (error or {}).get("code") == NOT_SENT:
         return None
@@ -122,7 +123,7 @@ def _joined(p: Proposal) -> Json:
 
 
 def _join(p: Proposal, shared: Shared) -> None:
-    """Wait for the end of an effect under way. Another step performs it, so nothing goes out here."""
+    """Wait for the end of an effect that another step performs. Nothing is sent."""
     if shared.over and shared.life is not EffectState.BEGUN:
         p.transition.fail(p.step, _STUCK.to_json())
         return
@@ -133,7 +134,7 @@ def _join(p: Proposal, shared: Shared) -> None:
 
 
 def _take_over(p: Proposal, shared: Shared) -> None:
-    """Wait in place of the holder that has left. The effect is this step's now, under its first correlation key."""
+    """Wait in place of the holder that has left. This step now holds the effect, under its first correlation key."""
     wait, receipt = shared.wait, shared.receipt
     assert wait is not None, "what was left was waited for"
     recalled = ActionRecalled(receipt.receipt_id, receipt.run_id, shaped=_shapers(p, shared))
@@ -154,7 +155,7 @@ def _shapers(p: Proposal, shared: Shared) -> list[str] | None:
 
 
 def _reuse(p: Proposal, shared: Shared) -> None:
-    """Give the step the result of the effect, which is done. Nothing is sent."""
+    """Give the step the result of the effect, which has happened already. Nothing is sent."""
     receipt, output = shared.receipt, shared.receipt.output
     signal: JsonObject | None = None
     if shared.wait is not None:

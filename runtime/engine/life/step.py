@@ -1,9 +1,9 @@
 """The life of a step: lease, propose, recall, decide, intend, act, settle (promises 1 and 2). Pure.
 
-``begin`` takes a leased step up to its intent, and returns what the worker does after the append. ``settle`` takes it
-on from the outcome of its call. Details are decided in the modules that are imported here: whether the votes still
-carry an approval (``approved``), what a doubt of an earlier lease means (``doubt``), whom to ask (``asking``), and what
-each outcome means (``outcome``).
+``begin`` takes a leased step up to its intent, and returns what the worker does after the append. ``settle`` goes on
+from the outcome of the call. The imported modules decide the details: if the votes still suffice for an approval
+(``approved``), what a doubt of an earlier lease means (``doubt``), whom to ask (``asking``), and what each outcome
+means (``outcome``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from runtime.engine.model.states import WaitKind
 
 
 def begin(leased: Leased) -> Next:
-    """Take a leased step as far as it goes without touching the outside."""
+    """Take a leased step as far as possible without calling any outside system."""
     leased.transition.workflow = leased.workflow
     counted = leased if leased.known.given is None else approved.counted_again(leased, leased.known.given)
     if counted is None:
@@ -51,7 +51,7 @@ def begin(leased: Leased) -> Next:
 
 
 def _go_on(leased: Leased, leaf: Leaf) -> Next:
-    """Begin what the leaf says: a question, a wait, or an action. A doubt of an earlier lease is resolved first."""
+    """Begin what the leaf declares: a question, a wait, or an action. A doubt of an earlier lease is resolved first."""
     transition, step, known = leased.transition, leased.step, leased.known
     if isinstance(leaf, GateNode):
         return ask.begin_gate(transition, step, leaf, known, leased.nonce)
@@ -144,7 +144,7 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
 
 
 def _turn(p: Proposal, action: Action, decision: Decision, bound: Bound) -> Next | None:
-    """The turn at a target with a rate, if the action would go out now: nothing is recorded or used up before it."""
+    """The turn to take at a target with a rate limit, if the action would go out now. Nothing is recorded before it."""
     turn = turn_first(p, action.input)
     if turn is None or decision.outcome is Ruling.DENY:
         return None

@@ -1,8 +1,8 @@
-"""One transition of one run: what can happen to its steps, recorded as events.
+"""One transition of one run: the moves of its steps, recorded as events.
 
-A ``Transition`` starts from a view of the run as stored and tells any number of events of it. Nothing here knows a
+A ``Transition`` starts from a view of the run as stored and records any number of events. Nothing here knows a
 database, a clock or a connector: time and ids come with the view or are derived, so the same record gives the same
-appends (promise 5). ``Draft`` tells and folds. When no step of the super-step is executing any more, the
+appends (promise 5). ``Draft`` records and folds the events. When no step of the super-step is executing any more, the
 writes of its steps are folded into the channels in step order, checkpoint n+1 is recorded and the next super-step is
 planned (``runtime.engine.book.barrier``). A step that parks leaves its super-step.
 """
@@ -23,7 +23,7 @@ from evidence.commitments import blind, commit_fields, path_of
 from runtime.engine.book.barrier import REFERENCE, Crossing, begin, checkpoint_of, cross
 from runtime.engine.book.instructions import is_out
 from runtime.engine.book.plan import CHECKPOINT, Evaluated, PlanError, variables
-from runtime.engine.life.agent_loop import conclude, remembered, take_apart
+from runtime.engine.life.agent_loop import conclude, record_answer, remembered
 from runtime.engine.life.closing import HOLD, Closing
 from runtime.engine.model import events as e
 from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
@@ -52,7 +52,7 @@ class Transition(Closing):
             self.close(RunState.FAILED_TERMINAL, _plan_error(problem))
             return
         except InputError as problem:
-            # A channel that cannot take its write, or a state without a canonical form: the last checkpoint stands.
+            # A channel cannot take its write, or the state has no canonical form: the run keeps its last checkpoint.
             self.close(RunState.FAILED_TERMINAL, StepError(ErrorClass.EXPRESSION, None, str(problem)).to_json())
             return
         for key, reference in crossing.references:
@@ -74,9 +74,9 @@ class Transition(Closing):
     def open(self, opened: e.RunOpened, actor: Actor, forked: e.RunForked | None = None) -> JsonObject | None:
         """Start the run: its first checkpoint and its first steps. It is queued until the first of them is begun.
 
-        ``forked`` is what it takes over from another run.
+        ``forked`` is the event by which it takes over the state of another run.
 
-        Returns the error with which the run is to be failed, if nothing could be planned.
+        Returns the error with which the caller fails the run, if nothing could be planned.
         """
         self.tell(opened, actor=actor)
         if forked is not None:
@@ -85,7 +85,7 @@ class Transition(Closing):
         try:
             crossing = begin(self.run, self.graph, choices, self.run.state.copy(), 0)
         except PlanError as problem:
-            # What was planned before the fault never runs.
+            # Steps planned before the fault never run.
             crossing, halted = Crossing(self.run.state, checkpoint_of(0, self.run.state), ending=True), problem
         shown = blind(self.view.run.run_key, crossing.checkpoint.digest)
         made = None if halted is not None else choices.made or None
@@ -95,7 +95,7 @@ class Transition(Closing):
     # -- the moves of steps ------------------------------------------------------------------------------------------
 
     def started(self, step: StepRow) -> StepRow:
-        """Tell that a worker holds the step's lease."""
+        """Record that a worker holds the step's lease."""
         event = e.StepStarted(step.operation, step.attempt, step.lease_epoch)
         self.tell(event, step=step.key, actor=Actor("worker", step.lease_owner or "?"))
         return self.run.steps[step.key]
@@ -108,7 +108,7 @@ class Transition(Closing):
         usage: JsonObject | None = None,
         shaped: list[str] | None = None,
     ) -> None:
-        """Tell that the step is done. The barrier will apply its writes. ``shaped`` marks those behind what it read."""
+        """Record that the step is done. The barrier will apply its writes. ``shaped`` marks who shaped what it read."""
         try:
             canonical_bytes([output, writes])  # a value that no line can commit to is never recorded
         except InputError as error:
@@ -117,7 +117,7 @@ class Transition(Closing):
         names: list[Json] = [*sorted(writes.keys() - {REFERENCE})]
         self.tell(e.StepSucceeded(names, usage, output, writes or None, shaped or None), step=step.key)
         if StepKey.of(step.key).is_turn:
-            take_apart(self, step.key, output)
+            record_answer(self, step.key, output)
         self.left()
 
     def fail(
@@ -125,11 +125,11 @@ class Transition(Closing):
     ) -> None:
         """Fail the step for good. At the barrier its run fails too, unless a branch or an agent handles the failure.
 
-        If the workflow names a group that says what becomes of it, and somebody is in that group, the step is held
-        instead, and all else goes on. A crash after that append loses nothing: the message is of the same append.
-        ``usage`` is what the failed call cost, ``shaped`` are the marks of those who wrote its words. Do not fail a
-        waiting step whose failure is handled: end its wait with the error and resume it, so that it fails when it is
-        claimed (``waits.end_badly``).
+        If the workflow names a group that decides about the failed step, and the group has members, the step is held
+        instead, and everything else goes on. A crash after that append loses nothing: the message is part of the same
+        append. ``usage`` is what the failed call cost, ``shaped`` are the marks of those who wrote the error message.
+        Do not fail a waiting step whose failure is handled: end its wait with the error and resume it, so that it fails
+        when it is claimed (``waits.end_badly``).
         """
         group = self.graph.held_by(step.key, error)
         if group and self.view.run.canceling is None and self.view.directory.members(group):
@@ -141,7 +141,7 @@ class Transition(Closing):
         self.left()
 
     def release(self, step: StepRow, error: JsonObject) -> None:
-        """Let the run go on without a step that was held. Its failure was told when it was held."""
+        """Let the run go on without a held step. Its failure was recorded when it was held."""
         self.tell(replace(_failed(error, None, None), released=True), step=step.key)
         self.left()
 
@@ -177,7 +177,7 @@ class Transition(Closing):
         *,
         attempted: bool = True,
     ) -> None:
-        """Try the step again after ``delay``; record the failure that makes it wait, and what that cost.
+        """Try the step again after ``delay``; record the failure that makes it wait, and the usage of the failed call.
 
         ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none.
         """
@@ -186,7 +186,7 @@ class Transition(Closing):
         self.left()
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
-        """Make a step ready again whose wait is over: it joins the next super-step.
+        """Make a step ready again because its wait is over: it joins the next super-step.
 
         The worker that claims the step next decides what follows from the wait's result, or from its timeout.
         """
@@ -199,12 +199,12 @@ class Transition(Closing):
         self.rows.requeued.append(step.key)
 
     def cancel_step(self, step: StepRow) -> None:
-        """End a step that has nothing under way, because its run is being canceled."""
+        """Cancel a step that has nothing under way, because its run is being canceled."""
         self.tell(e.StepCanceled(), step=step.key)
         self.left()
 
     def take(self, owner: str, held: str) -> StepRow | None:
-        """Start the first newly planned step under the lease of a finished one, without a queue hop (section 4)."""
+        """Start the first newly planned step under the lease of a finished one, without queueing it."""
         new = (row for row in self.run.steps.values() if row.key not in self.view.run.steps)
         planned = next((row for row in new if row.status is StepState.READY), None)
         if planned is None or self.run.finished:
@@ -213,7 +213,7 @@ class Transition(Closing):
         return self.started(replace(planned, lease_owner=owner, lease_epoch=1))
 
     def cancel(self, actor: Actor, reason: str) -> None:
-        """Cancel the run. It waits for steps whose action may be under way, so that no outcome stays unrecorded."""
+        """Cancel the run. It first waits for steps whose action may be under way, so that every outcome is recorded."""
         if self.run.status in RUN.terminal:
             raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
         kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # the first reason counts
@@ -231,7 +231,7 @@ class Transition(Closing):
             self.tell(e.StepCanceled(), step=row.key)
 
     def extend(self, event: e.RunExtended, actor: Actor) -> None:
-        """Tell that the graph was extended; ``self.graph`` has the new steps. Those that can begin, begin now."""
+        """Record that the graph was extended; ``self.graph`` has the new steps. Those that can begin, begin now."""
         if self.run.status in RUN.terminal or self.view.run.canceling is not None:
             raise ConsistencyError("The run is over, or being canceled; nothing can be added to it.")
         self.tell(event, actor=actor)
@@ -245,7 +245,7 @@ class Transition(Closing):
             self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
 
 
-# The error codes with which a step is given up, each with the name of its counter. A connector's error has no counter.
+# The error codes of steps that are given up, each with the name of its counter. A connector's error has no counter.
 GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases", "too_costly": "ended"}
 
 
@@ -255,7 +255,7 @@ def _failed(error: JsonObject, usage: JsonObject | None, shaped: list[str] | Non
 
 
 def seconds(span: timedelta) -> int | float:
-    """A span in seconds as events tell it: an integer if it is whole."""
+    """A span in seconds, as events have it: an integer if it is whole."""
     exact = span.total_seconds()
     return int(exact) if exact.is_integer() else exact
 
@@ -282,7 +282,7 @@ def finish(
     signal: JsonObject | None = None,
     shaped: list[str] | None = None,
 ) -> None:
-    """Evaluate what the step writes, and succeed. An expression's error fails the step.
+    """Evaluate the step's writes, and end it as succeeded. An error of an expression fails the step.
 
     ``signal`` is what ended the step's wait, for its expressions: the payload, and who sent it. ``shaped`` are the
     marks of those who shaped what the step has read.
@@ -330,6 +330,6 @@ def checked_reference(value: Json) -> str:
 
 
 def fail_expression(transition: Transition, step: StepRow, error: CountersealError) -> None:
-    """Fail the step: an expression failed, or its action could not be built. Nothing was sent."""
+    """Fail the step because an expression failed or its action could not be built. Nothing was sent."""
     kind = ErrorClass.EXPRESSION if isinstance(error, ExpressionError) else ErrorClass.DEFINITION
     transition.fail(step, StepError(kind, error.code, str(error)).to_json())

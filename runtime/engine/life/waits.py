@@ -1,7 +1,7 @@
 """Steps that wait without calling anything: timers, signals, tasks, other runs. Pure.
 
-The end of a wait makes its step ready again, whatever ended it. What follows is decided here, under the step's next
-lease, by the same code for all kinds of waits.
+The end of a wait makes its step ready again, whatever ended the wait. This module then decides what follows, under the
+step's next lease, in the same way for all kinds of waits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from runtime.engine.origins.agent import with_sources
 
 CORRELATION_CHARACTERS_MAX = 300
 TIMER_MAX = timedelta(days=3660)
-# So deep may child runs be nested: it stops a workflow that runs itself.
+# The most runs above a child run. It stops a workflow that runs itself.
 DEPTH_MAX = 10
 
 
 def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Next:
-    """Begin a step that waits, that starts another run, or that only writes."""
+    """Begin a step that waits, starts another run, or only writes."""
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
         return Over()
@@ -62,18 +62,18 @@ def begin(transition: Transition, step: StepRow, leaf: Leaf, nonce: Nonce) -> Ne
 
 
 def is_over(wait: WaitRow) -> bool:
-    """True if what a step waited for has come, has been canceled, or did not come in time."""
+    """True if the wait was completed, was canceled, or has timed out."""
     return wait.status is not WaitState.WAITING
 
 
 def withdraw_unopened(transition: Transition, step: StepRow, wait: WaitRow) -> None:
-    """Cancel a wait that a lost lease opened together with its intent. A new intent opens a wait of its own."""
+    """Cancel a wait that a lost lease opened together with its intent. A new intent opens its own wait."""
     if wait.kind is WaitKind.EXTERNAL:
         transition.tell(WaitCanceled(wait.wait_id, wait.kind), step=step.key)
 
 
 def ended(transition: Transition, step: StepRow, leaf: Leaf, wait: WaitRow) -> Next:
-    """Settle a step whose wait is over: it has its result, or fails."""
+    """Settle a step whose wait is over: it succeeds with the result, or fails."""
     result: dict[str, Any] = dict(wait.result or {})
     if transition.view.run.canceling is not None:
         transition.cancel_step(step)
@@ -100,7 +100,7 @@ def end_badly(
     ended_by: type[WaitCompleted | WaitTimedOut],
     error: JsonObject,
 ) -> None:
-    """End a wait with an error. The step fails now or, if a branch, an agent or people handle that, when claimed."""
+    """End a wait with an error. The step fails now, or when claimed if a branch, an agent or people handle that."""
     if transition.graph.fails_run(step.key, error) and not transition.graph.held_by(step.key, error):
         transition.tell(ended_by(wait.wait_id, wait.kind), step=step.key)
         transition.fail(step, error)
@@ -119,7 +119,7 @@ def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonO
 
 
 def time_out(transition: Transition, step: StepRow, wait: WaitRow) -> None:
-    """End a wait that took too long: end its work elsewhere, resume the step, which fails as timed out."""
+    """End a wait that took too long: end its work elsewhere, and resume the step, which then fails as timed out."""
     transition.tell(WaitTimedOut(wait.wait_id, wait.kind), step=step.key)
     if wait.kind is WaitKind.EXTERNAL or (wait.kind is WaitKind.CHILD and not (wait.context or {}).get("abandons")):
         transition.order("cancel", str(wait.wait_id), {"wait": str(wait.wait_id)})
@@ -150,7 +150,7 @@ def started(transition: Transition, work: StartRun, other: OtherRun, nonce: Nonc
     elif isinstance(leaf, ContinueNode):
         finish(transition, step, {"run": str(work.run_id)})
     elif RunState(other.status) in RUN.terminal:
-        # It has ended before its parent had to wait for it.
+        # The child run has ended before its parent had to wait for it.
         result: dict[str, Any] = child_result(other)
         if "error" in result:
             transition.fail(step, _error(result["error"]))
@@ -212,13 +212,13 @@ def _await_signal(transition: Transition, step: StepRow, leaf: SignalNode, nonce
 
 
 def _words(transition: Transition, step: StepRow, leaf: TaskNode) -> JsonObject:
-    """The title and description of a task, rendered from the run's present state."""
+    """The title and description of a task, rendered from the run's current state."""
     described = "" if leaf.description is None else clean(leaf.description.render(transition.variables(step.key)))
     return {"title": clean(leaf.title.render(transition.variables(step.key)), 300), "description": described}
 
 
 def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
-    """True if an open task would still ask the same now; false also if its words can no longer be rendered."""
+    """True if an open task would still ask the same; false also if its words can no longer be rendered."""
     leaf, context = transition.leaf(step.key), wait.context or {}
     try:
         words = _words(transition, step, leaf) if isinstance(leaf, TaskNode) else {}
@@ -228,7 +228,7 @@ def still_asks(transition: Transition, step: StepRow, wait: WaitRow) -> bool:
 
 
 def ask_anew(transition: Transition, step: StepRow, wait: WaitRow, actor: Actor) -> None:
-    """Cancel a task that would ask something else now. The worker that claims its step puts the new one."""
+    """Cancel a task that would ask something else now. The worker that claims its step opens the new one."""
     transition.tell(WaitCanceled(wait.wait_id, wait.kind, "changed"), step=step.key, actor=actor)
     _show_task(transition, wait, "canceled")
     transition.resume(step, wait)
@@ -238,7 +238,7 @@ def _assign(transition: Transition, step: StepRow, leaf: TaskNode, nonce: Nonce)
     context: JsonObject = {
         **_words(transition, step, leaf),
         "form": leaf.form,
-        # PostgreSQL keeps no order of an object's members, and a form is read from top to bottom.
+        # PostgreSQL does not keep the order of an object's members, but people read a form from top to bottom.
         "fields": [field.name for field in fields_of(leaf.form)],
         "group": leaf.group,
     }

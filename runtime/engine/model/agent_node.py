@@ -1,4 +1,4 @@
-"""An agent in a graph: its model, its words, its closed list of tools, its limits."""
+"""An agent in a graph: its model, its instructions, its closed list of tools, its limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.engine.model.tools import Tool
 
 
 class Limits(Struct, frozen=True):
-    """The bounds of an agent. ``cost`` is in US dollars; None is no limit of cost."""
+    """The bounds of an agent. ``cost`` is in US dollars; None means no limit."""
 
     turns: int
     calls: int
@@ -30,7 +30,7 @@ class Limits(Struct, frozen=True):
 
 
 class Remember(Struct, frozen=True):
-    """The channel by which turns are carried over, and how many of them an agent is shown at most."""
+    """The channel that carries turns over to later agents, and the most earlier turns that an agent is shown."""
 
     channel: str
     turns: int
@@ -67,17 +67,17 @@ class AgentNode(AgentLeaf):
         return self.turn if tool is None or not key.is_call else self.tools[tool].leaf
 
 
-class Given:
-    """The input of a call, as it was read from what the model wrote. It is data, never a template."""
+class ModelInput:
+    """The input of a call, as read from the model's text. It is data, never a template."""
 
     references = frozenset({GIVEN})
 
     def literals(self) -> JsonObject:
-        """No input is known before a model gives it."""
+        """Return nothing: the input is not known before the model gives it."""
         return {}
 
     def word(self, path: tuple[str | int, ...]) -> str | None:
-        """Nothing that a model gives is a document's."""
+        """Return None: the document fixes no part of the model's input."""
         return None
 
     def render(self, values: Mapping[str, object]) -> Json:
@@ -85,11 +85,11 @@ class Given:
         return dict(cast(JsonObject, values[GIVEN]))
 
 
-class Spoken(Given):
-    """The input of a call of an operation: escaped where a text has a language, because a model wrote it.
+class EscapedInput(ModelInput):
+    """The input of a call of an operation. A text in a query language is escaped, because a model wrote it.
 
-    ``kept`` are the inputs that the author gives, or lets the model write in their language. ``fixed`` are those that
-    the author gives.
+    ``kept`` are the inputs that are not escaped: the author gives them, or lets the model write in their language.
+    ``fixed`` are those that the author gives.
     """
 
     def __init__(self, languages: Languages, kept: Collection[str], fixed: Renderable | None = None) -> None:
@@ -114,11 +114,11 @@ class Question:
     references = frozenset({GIVEN})
 
     def literals(self) -> JsonObject:
-        """No word is known before a model says it."""
+        """Return nothing: the words are not known before the model gives them."""
         return {}
 
     def word(self, path: tuple[str | int, ...]) -> str | None:
-        """Nothing that a model says is a document's."""
+        """Return None: the document fixes none of the model's words."""
         return None
 
     def render(self, values: Mapping[str, object]) -> Json:

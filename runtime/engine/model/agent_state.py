@@ -1,10 +1,9 @@
-"""The part of an agent that a checkpoint holds: counters, the turn under way, a digest. No message, no value.
+"""The state of an agent in a checkpoint: counters, the current turn, a digest. It holds no message and no value.
 
-An agent is a step: its loop is unrolled into turns and calls, each a step with an id of its own. The agent's
-own step waits, as for a child run; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call
-of the model (``agent_turns``); ``agent_answers`` takes its answer apart. Each call is a step ``triage/3/2``, and
-``agent_plan`` says which is next. The messages for the model are put together from the book when it is asked
-(``agent_chat``).
+An agent is a step: its loop is unrolled into turns and calls, each a step with an id of its own. The agent's own step
+waits, as for a child run; ``agent_loop`` begins and ends it. A turn is the step ``triage/3``, a judged call of the
+model (``agent_turns``); ``agent_loop`` parses its answer. Each call is a step ``triage/3/2``, and ``agent_plan`` says
+which is next. The messages for the model are put together from the book when it is asked (``agent_chat``).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from core.canonical import Json, JsonObject
 
 # The variable that holds the input of a call, as the model gave it, or the input of a turn.
 GIVEN = "agent.given"
-# The name of the model's operation.
+# The name of the operation that calls a model, and the operation of an agent's own step.
 CHAT = "model.chat.complete"
 OPERATION = "agent"
 
@@ -35,8 +34,8 @@ class Stage(StrEnum):
     OVER = "over"
 
 
-class Came(StrEnum):
-    """The result of one call; each call has exactly one. ``open`` is a step that has none yet."""
+class CallResult(StrEnum):
+    """The result of one call; each call gets exactly one. ``open`` means that its step has none yet."""
 
     OPEN = "open"
     DONE = "done"
@@ -49,9 +48,10 @@ class Came(StrEnum):
 
 
 class Called(Struct, omit_defaults=True):
-    """One call of the turn under way. ``after`` is the number of the call that must be over first, 0 for none.
+    """One call of the current turn. ``after`` is the number of the call that must be over first, 0 for none.
 
-    ``digest`` is of the tool and the input, ``said`` of what the model is told. ``came`` is "" before it is begun.
+    ``digest`` is that of the tool and the input, ``said`` that of the result as the model is told. ``came`` is the
+    result (``CallResult``), "" before the call begins.
     """
 
     digest: str
@@ -61,15 +61,15 @@ class Called(Struct, omit_defaults=True):
 
     @property
     def over(self) -> bool:
-        """True if it has its result."""
-        return self.came not in ("", Came.OPEN)
+        """True if the call has its result."""
+        return self.came not in ("", CallResult.OPEN)
 
 
 class Agent(Struct, omit_defaults=True):
     """An agent between its first turn and its end. ``first`` is the number of its first turn.
 
     ``barred`` are the digests of calls that were denied, rejected or left unanswered: they are not asked again.
-    ``limit`` is the limit that makes it conclude, ``digest`` is of all messages so far.
+    ``limit`` is the limit that makes it conclude, ``digest`` is that of all messages so far.
     """
 
     stage: Stage = Stage.BEGUN
@@ -93,10 +93,10 @@ class Agent(Struct, omit_defaults=True):
         return replace(self, calls=calls, barred=[*self.barred])
 
 
-class Spoken(Struct, frozen=True):
-    """Values that a run holds beside its state while they are needed, by the key of a step.
+class AgentValues(Struct, frozen=True):
+    """The values of an agent's step, which the run holds beside its state while they are needed.
 
-    For a call: its tool and its input. For an agent: the inputs that are fixed, by tool, and its result or error.
+    For a call: its tool and its input. For an agent: the fixed inputs of its tools, by tool, and its result or error.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""The errors with which steps and runs fail, as the book tells them. Pure."""
+"""The errors with which steps and runs fail, as the book records them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evidence.receipts import ALTERED
 
 
 class ErrorClass(StrEnum):
-    """The kinds of failures. A workflow's branches are chosen by them, and operators look at them first."""
+    """The kinds of failures. They choose a workflow's branch, and operators look at them first."""
 
     TRANSPORT = "transport"
     TIMEOUT = "timeout"
@@ -24,29 +24,29 @@ class ErrorClass(StrEnum):
     CANCELED = "canceled"
 
 
-# The code of an action that people did not approve: ``on_rejected`` says what is done then.
+# The code of an action that people did not approve, which the branch ``on_rejected`` handles.
 REJECTED = "rejected"
 # The code of an action that policy denies.
 DENIED = "policy_denied"
 # The code of a call that failed too often after people had approved it, and of a question that exceeds a bound.
 FAILED_BEFORE, TOO_MANY = "failed_before", "too_many_questions"
-# The code if a call succeeded but its result cannot be stored.
+# The code of a call that succeeded but whose result cannot be stored.
 UNUSABLE = "unusable_output"
 
-# The end of a question of which no card was delivered: that nobody has decided says nothing about anybody then.
+# The reason of an expired question whose card never reached anybody, so that nobody had a chance to decide.
 UNDELIVERED = "Its card was never delivered, so nobody was asked there, and its time ran out."
 
-# Added to the error of a step without which people have let its run go on, by the fold and by nobody else.
+# Added by the fold, and only by the fold, to the error of a held step if people let the run go on without it.
 RELEASED = "released"
 
-# Added to an error: the call was sent, so it may have been done. Nobody may be told that it was not.
+# Added to an error: the call was sent, so it may have been done, and no message may say that it was not.
 SENT: Mapping[str, Json] = {"sent": True}
-# Added to an error: what would have been called is not what was approved.
+# Added to an error: the call would have differed from the approved one.
 VOID: Mapping[str, Json] = {"void": True}
 
 
 class StepError(Struct, frozen=True):
-    """An error that the engine makes. The audit shows class and code; ``message`` and ``more`` may hold values."""
+    """An error made by the engine. The audit shows its class and code; ``message`` and ``more`` may hold values."""
 
     kind: ErrorClass
     code: str | None
@@ -55,12 +55,12 @@ class StepError(Struct, frozen=True):
 
     @classmethod
     def altered(cls, altered: JsonObject, hidden: Iterable[str] = ()) -> StepError:
-        """The error of an effect that happened otherwise than asked; it is never sent again."""
+        """The error of an effect that differs from what was asked for; it is never sent again."""
         names: list[Json] = [*altered]
         return cls(ErrorClass.CONSISTENCY, ALTERED, sentence(altered, hidden), {**SENT, "fields": names})
 
     def to_json(self) -> JsonObject:
-        """The error as steps and events carry it; without a code if it has none."""
+        """The error as steps and events hold it; without a code if it has none."""
         code: JsonObject = {} if self.code is None else {"code": self.code}
         return {"class": str(self.kind), **code, "message": self.message, **self.more}
 

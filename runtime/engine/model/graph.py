@@ -20,7 +20,7 @@ from core.canonical import Json, JsonObject
 from runtime.engine.model.errors import REJECTED, RELEASED, ErrorClass
 from runtime.engine.model.keys import StepKey
 
-# The variable that holds the waiting token of what a durable operation begins.
+# The variable with the waiting token, by which the outside reports the end of a durable operation.
 HANDED_OUT = "wait.token"
 
 
@@ -29,20 +29,20 @@ class Renderable(Protocol):
 
     @property
     def references(self) -> frozenset[str]:
-        """The variables that it reads."""
+        """The names of the variables that it reads."""
 
     def render(self, values: Mapping[str, object]) -> Json:
         """The value for these variables."""
 
     def literals(self) -> JsonObject:
-        """The members of an object that are known without a variable."""
+        """The members of an object that are constant."""
 
     def word(self, path: tuple[str | int, ...]) -> str | None:
         """The text at this place if the document fixes it; None if it is computed, or if nothing stands there."""
 
 
 class Reducer(StrEnum):
-    """The way in which a new write and the value so far become the next value."""
+    """The way in which a channel combines its value and a new write."""
 
     REPLACE = "replace"
     APPEND = "append"
@@ -57,9 +57,10 @@ class Reducer(StrEnum):
 class Channel:
     """A channel's declaration. ``keep`` bounds a list to its last items; ``initial`` is the value before any write.
 
-    ``start`` makes that value of the trigger, if it is an expression. ``turns`` says that agents remember turns by it.
+    ``start`` computes that value from the trigger, if it is an expression. ``turns`` says that agents remember turns by
+    this channel.
 
-    ``ledger`` keeps every write in a row of its own, however few the channel itself keeps.
+    ``ledger`` keeps every write in a row of its own, even if the channel keeps only few.
     """
 
     name: str
@@ -72,7 +73,7 @@ class Channel:
 
 
 class Branch(StrEnum):
-    """The branches of a leaf that fails. The most specific one for its failure is taken."""
+    """The branches of a failed leaf. The run takes the most specific one for the failure."""
 
     FAILURE = "on_failure"
     TIMEOUT = "on_timeout"
@@ -83,7 +84,8 @@ class Branch(StrEnum):
 class LeafNode:
     """The base of every leaf. ``sets`` maps channels to expressions over ``output``; ``reference`` names the run.
 
-    ``hold`` is the group that says what becomes of it if it fails, "" for none: then its branch for failures is empty.
+    ``hold`` is the group that decides about the leaf if it fails, "" for none. With a group, the branch for failures is
+    empty.
     """
 
     id: str
@@ -97,7 +99,7 @@ class LeafNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationNode(LeafNode):
-    """A leaf that calls an operation. ``timeout`` bounds a durable one. ``heads`` is the question of its cards."""
+    """A leaf that calls an operation. ``timeout`` bounds a durable one. ``heads`` is the title of its cards."""
 
     operation: str
     inputs: Renderable
@@ -117,7 +119,7 @@ class GateNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimerNode(LeafNode):
-    """A leaf that waits for a time: so long (``span``), or until a moment that an expression gives."""
+    """A leaf that waits for a duration (``span``), or until a moment that an expression gives."""
 
     span: timedelta | None
     until: Renderable | None
@@ -148,10 +150,10 @@ class TaskNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildNode(LeafNode):
-    """A leaf that runs another workflow and has its result. ``version`` None is the newest.
+    """A leaf that runs another workflow and gets its result. A ``version`` of None is the newest.
 
-    ``abandons`` leaves the child running when this run ends before it. ``inherit`` are the channels that it gets a copy
-    of.
+    ``abandons`` leaves the child running if this run ends first. ``inherit`` are the channels whose copies the child
+    gets.
     """
 
     workflow: str
@@ -165,7 +167,7 @@ class ChildNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueNode(LeafNode):
-    """A leaf that orders another run and does not wait for it."""
+    """A leaf that starts another run and does not wait for it."""
 
     workflow: str
     version: int | None
@@ -175,7 +177,7 @@ class ContinueNode(LeafNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLeaf(LeafNode, ABC):
-    """A leaf whose turns and calls are steps of their own (``runtime.engine.agents``)."""
+    """A leaf whose turns and calls are steps of their own (``agent_node.AgentNode``)."""
 
     operation: str = field(default="agent", init=False)
 
@@ -186,7 +188,7 @@ class AgentLeaf(LeafNode, ABC):
 
 @dataclass(frozen=True, slots=True)
 class IfNode:
-    """One of two scopes, chosen once."""
+    """A condition that chooses one of two scopes, once."""
 
     id: str
     index: int
@@ -198,7 +200,7 @@ class IfNode:
 
 @dataclass(frozen=True, slots=True)
 class ForeachNode:
-    """The scope once per item, up to ``max_parallel`` at a time; the item is visible under ``item_name``."""
+    """A scope that runs once per item, up to ``max_parallel`` at a time; the item is visible as ``item_name``."""
 
     id: str
     index: int
@@ -211,7 +213,7 @@ class ForeachNode:
 
 @dataclass(frozen=True, slots=True)
 class WhileNode:
-    """The scope again and again while the condition holds, at most ``iterations_max`` times."""
+    """A scope that runs repeatedly while the condition holds, at most ``iterations_max`` times."""
 
     id: str
     index: int
@@ -237,7 +239,7 @@ Node: TypeAlias = Leaf | Composite
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Nodes in an order in which needs come first."""
+    """Nodes in an order in which every node comes after what it needs."""
 
     nodes: tuple[Node, ...]
 
@@ -260,17 +262,17 @@ def scopes_of(node: Node) -> tuple[Scope, ...]:
             return tuple(node.branches.values())
 
 
-# The names that shape a node: what its expressions and those around it read, and what decides if it is taken.
+# Two sets of names that shape a node: what its expressions and those around it read, and what decides if it is taken.
 Flow: TypeAlias = tuple[frozenset[str], frozenset[str]]
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A workflow version, ready to be run. ``leaves`` finds a leaf by the id that ends every step key.
+    """A workflow version, ready to be run. ``leaves`` maps the id at the end of a step key to the leaf.
 
-    ``read`` holds the ids whose output some expression reads: only those outputs are carried in checkpoints.
-    ``failed`` maps each node inside a branch to the leaf whose failure that branch is about. ``result`` is what a
-    parent gets when the run has succeeded. ``flow`` is what shapes each node, by its id (``runtime.engine.book.plan``).
+    ``read`` holds the ids whose output some expression reads: only those outputs are carried in checkpoints. ``failed``
+    maps each node inside a branch to the leaf whose failure the branch handles. ``result`` gives the run's result,
+    which its parent gets. ``flow`` is what shapes each node, by its id (``runtime.engine.book.plan``).
     """
 
     name: str
@@ -291,9 +293,9 @@ class Graph:
         return leaf.inner(key, tool) if key.is_inner and isinstance(leaf, AgentLeaf) else leaf
 
     def fails_run(self, step_key: str, error: JsonObject) -> bool:
-        """True if this failure fails the run: no branch handles it, and no agent is told of it.
+        """True if this failure fails the run: no branch and no agent handles it.
 
-        One that may be held fails the run only if it was not held.
+        A failure that may be held fails the run only if the step was not held.
         """
         return not StepKey.of(step_key).is_inner and self.branch(step_key, error) is None
 
@@ -304,7 +306,7 @@ class Graph:
         return None if holds and error.get(RELEASED) is not True else branch
 
     def held_by(self, step_key: str, error: JsonObject) -> str:
-        """The group that says what becomes of the step after this failure; "" if it is not held."""
+        """The group that decides about the step after this failure; "" if the step is not held."""
         leaf, branch = self._handled(step_key, error)
         return leaf.hold if leaf is not None and branch is Branch.FAILURE else ""
 
@@ -322,7 +324,7 @@ class Graph:
         return leaf, None
 
 
-# For moves that evaluate, fold and plan nothing: they are possible even if the workflow cannot be read.
+# The graph for moves that evaluate and plan nothing: they are possible even if the workflow cannot be read.
 NO_GRAPH = Graph("", 0, "", {}, Scope(()), {}, frozenset())
 
 
@@ -340,4 +342,4 @@ class Window(Struct, frozen=True):
 
 
 class NeedsItems(Exception):
-    """The next item of a loop is not among those that were read."""
+    """The next item of a loop is not among those that were loaded."""

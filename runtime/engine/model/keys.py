@@ -1,4 +1,4 @@
-"""The key of a step: the iterations around it, its node, and of an agent's step also its turn and its call. Pure.
+"""The key of a step: the iterations around it, its node, and for a step of an agent its turn and call. Pure.
 
 ``assign`` is a step of the outermost list, ``each[3].assign`` one of an iteration, ``triage/3`` the third turn of the
 agent ``triage``, and ``triage/3/2`` the second call in that turn. Keys are texts in events and rows; this is the only
@@ -16,9 +16,9 @@ class StepKey(Struct, frozen=True):
     """A parsed key. ``node`` is the id in the graph of the leaf, or of the agent to which a turn or a call belongs.
 
     ``scopes`` are the prefixes of the steps that it sees: "", then one for each iteration around, outermost first.
-    ``own`` is the key without its iterations, which ``step.id`` shows. ``turn`` and ``call`` count from 1, and are 0
-    where there is none. ``agent`` is the key of the agent to which a turn or a call belongs, and of any other step its
-    own; ``in_turn`` is the key of the turn.
+    ``own`` is the key without its iterations, which ``step.id`` shows. ``turn`` and ``call`` count from 1, and are 0 if
+    there is none. ``agent`` is the key of the agent to which a turn or a call belongs, and for any other step its own
+    key; ``in_turn`` is the key of the turn.
     """
 
     node: str
@@ -28,7 +28,7 @@ class StepKey(Struct, frozen=True):
     turn: int
     call: int
     in_turn: str
-    # A turn or a call is no step of the workflow's own.
+    # True for a turn or a call of an agent.
     is_inner: bool
     is_turn: bool
     is_call: bool

@@ -1,4 +1,4 @@
-"""A commit: everything that one transition of one run changes, as values. The store applies it in one statement."""
+"""A commit: the rows that one transition of one run changes. The store applies all of them in one statement."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from runtime.engine.model.states import CommandState, EffectState, RunState, Ste
 
 # The status of a queue row whose step is leased.
 HELD = "leased"
-# The beginning of a parked step's entry in the checkpoint. The kind of its wait stands in the wait only.
+# The beginning of a parked step's entry in the checkpoint. Only the wait's own row has its kind.
 PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
 
 
 class StepRow(Struct, frozen=True):
-    """A step as it is after the commit. ``lease_epoch`` fences: a settle of an older epoch writes nothing.
+    """A step after the commit. ``lease_epoch`` fences: a settle with an older epoch writes nothing.
 
-    ``eligible_in`` counts from the commit that schedules a retry. ``again`` numbers the retry that began it anew, or 0.
+    ``eligible_in`` counts from the commit that schedules a retry. ``again`` is the number of the run's retry that began
+    it.
     """
 
     step_id: UUID
@@ -47,8 +48,8 @@ class StepRow(Struct, frozen=True):
 class WaitRow(Struct, frozen=True):
     """A new wait, or the end of one. ``due_in`` counts from the commit; ``context`` is what the resume needs.
 
-    ``correlation_key`` is what a signal from outside names. ``result`` is what ended it, as the resume will see it.
-    ``parked`` says that its step is parked on it, ``left`` that its step has begun anew since then.
+    A signal from outside names the ``correlation_key``. ``result`` is what ended the wait, as the resumed step will see
+    it. ``parked`` says that the step is parked on it, ``left`` that the step has begun anew since then.
     """
 
     wait_id: UUID
@@ -75,9 +76,9 @@ class LedgerRow(Struct, frozen=True):
 
 
 class MutationRow(Struct, frozen=True):
-    """One extension of a run's graph: the steps as they were sent, and the declarations of their operations.
+    """One extension of a run's graph: the steps as sent, and the declarations of their operations.
 
-    ``gates`` are the steps whose gates stood open: the new steps come after them.
+    ``gates`` are the steps with gates that the run had still to pass: the new steps come after them.
     """
 
     number: int
@@ -88,8 +89,7 @@ class MutationRow(Struct, frozen=True):
 
 
 class QueueRow(Struct, frozen=True):
-    """A step that may be claimed. ``epoch`` is that of its last lease: epochs of a step only grow. ``starts_run``: its
-    claim starts the run, which counts against the cap on starts."""
+    """A step that may be claimed. ``epoch`` is that of its last lease; ``starts_run``: its claim starts the run."""
 
     key: str
     step_id: UUID
@@ -98,7 +98,7 @@ class QueueRow(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """The lease of a step. Its ``id`` is random: if PostgreSQL loses a lease, the same epoch is given out again."""
+    """The lease of a step. Its ``id`` is random, because the epoch of a lease that PostgreSQL lost is used again."""
 
     key: str
     id: UUID
@@ -106,7 +106,7 @@ class Claim(Struct, frozen=True):
 
 
 class CommandRow(Struct, frozen=True):
-    """Something to be done outside after the commit. Its id is derived from its purpose: never twice.
+    """Work to be done outside after the commit. Its id is derived from its purpose, so it is never ordered twice.
 
     Only one command of an ``ordering_key`` is leased at a time, so that two dispatchers cannot post a card twice.
     """
@@ -119,11 +119,11 @@ class CommandRow(Struct, frozen=True):
 
 
 class ReceiptRow(Receipt, frozen=True, kw_only=True):
-    """A receipt as it is after the commit. ``shared`` says that other steps and runs may share this effect by its key.
+    """A receipt after the commit. ``shared`` says that other steps and runs may share this effect by its key.
 
-    ``action`` is what was intended, so that exactly it can be performed or probed later. ``replaces`` is the failed
-    receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped a shared
-    effect (None if its book does not tell), ``written`` of those who wrote outside what its output holds.
+    ``action`` is the intended action, so that exactly this one can be performed or probed later. ``replaces`` is the
+    failed receipt, maybe of another run, that held the key before. ``shaped`` are the marks of those who shaped a
+    shared effect (None if its book does not say), ``written`` the marks of those who wrote the output's values outside.
     """
 
     action: JsonObject
@@ -138,8 +138,8 @@ class ReceiptRow(Receipt, frozen=True, kw_only=True):
 class ApprovalRow(Struct, frozen=True):
     """A new approval. ``contributors`` are those who shaped what is asked; None if only the run's requester did.
 
-    ``key`` names what a rejection would bind, "" for nothing. ``asker`` is who asks now, ``askers`` all who have asked.
-    ``listed`` is the list that it belongs to (``runtime.engine.book.questions``).
+    ``key`` names the call or question that a rejection would bind, "" for none. ``asker`` asks now, ``askers`` are all
+    who have asked. ``listed`` is the list that it belongs to (``runtime.engine.book.questions``).
     """
 
     approval_id: UUID
@@ -163,7 +163,7 @@ class ApprovalRow(Struct, frozen=True):
 
 
 class AskRow(Struct, frozen=True):
-    """Guards a question: no refusal of ``key`` binds but the ``known``, and ``asker`` has less than ``most`` open."""
+    """The guard of a question: only ``known`` refusals of ``key`` bind; ``asker`` has fewer than ``most`` open."""
 
     key: str
     asker: str
@@ -172,7 +172,7 @@ class AskRow(Struct, frozen=True):
 
 
 class RefusalRow(Struct, frozen=True):
-    """A rejection that binds in the tenant for ``holds``, for the ``groups`` that were asked and those who asked."""
+    """A rejection that binds in the tenant for the time ``holds``, for the ``groups`` asked and for those who asked."""
 
     approval_id: UUID
     key: str
@@ -184,11 +184,11 @@ class RefusalRow(Struct, frozen=True):
 
 
 class ApprovalMove(Struct, frozen=True):
-    """An approval's change of status; ``consumed`` when its action is about to be performed, ``at`` when decided.
+    """An approval's change of status: ``consumed`` once its action is about to be performed, ``at`` its decision.
 
-    ``why`` says why it is void, ``changed`` which values are others by now. ``outcome`` is what has become of an
-    approved action (``book.ends``), and ``why`` its code; both stand in the approval's row, for lists.
-    ``delivered``: its card has reached a channel.
+    ``why`` says why it is void, ``changed`` which values have changed. ``outcome`` is what has become of an approved
+    action (``book.ends``), and ``why`` then its code; both are columns of the approval's row, for lists. ``delivered``
+    says that its card has reached a channel.
     """
 
     approval_id: UUID
@@ -205,7 +205,7 @@ class ApprovalMove(Struct, frozen=True):
 
 
 class SaidRow(Struct, frozen=True):
-    """Something that a person has said about a question. Of one that was handed on, ``to`` is called from then on."""
+    """A person's remark about a question. If the question was handed on, ``to`` is notified from then on."""
 
     approval_id: UUID
     person_id: str
@@ -216,7 +216,7 @@ class SaidRow(Struct, frozen=True):
 
 
 class VoteRow(Struct, frozen=True):
-    """One person's vote, which a later one replaces. It may be ``on_behalf`` of another person, ``at`` this time."""
+    """One person's vote at the time ``at``, maybe ``on_behalf`` of another person. A later vote replaces it."""
 
     approval_id: UUID
     person_id: str
@@ -231,7 +231,7 @@ class VoteRow(Struct, frozen=True):
 
 
 class CheckpointRow(Struct, frozen=True):
-    """An immutable snapshot."""
+    """An immutable snapshot of the run's state."""
 
     superstep: int
     state: JsonObject
@@ -239,9 +239,9 @@ class CheckpointRow(Struct, frozen=True):
 
 
 class FamilyMove(Struct, frozen=True):
-    """The part of an append in the counters that its run shares with others.
+    """The change that an append makes to the counters of the run's family.
 
-    With ``number``, nobody may have moved them since; ``writes_max`` bounds their writes, those of the append too.
+    With ``number``, nobody may have changed them since; ``writes_max`` bounds their writes, including the append's.
     """
 
     refused: int
@@ -254,33 +254,33 @@ class FamilyMove(Struct, frozen=True):
     number: int | None = None
 
 
-# A line of this process's log: its level (info or warning), its words, and facts, no values.
+# A line of this process's log: its level (info or warning), its words, and its facts, which hold no values.
 Notice: TypeAlias = tuple[str, str, JsonObject]
 
 
 class Commit(Struct):
-    """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in between.
+    """All rows of one transition. ``gate`` guards it: only appends that commute with it may have come in since.
 
-    More guards: with ``strict`` no append at all may have come in between: the run must be at ``expected_version``.
+    More guards: with ``strict`` no append at all may have come in since: the run must be at ``expected_version``.
     ``writes_max`` bounds the run's writes. With ``counted`` a rule has read their number, so no other write may have
-    come in between. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
+    come in since. With ``recounted`` a rule has read the number of refusals or questions, so no append may have.
     ``held`` are leases that must still be the newest of their steps. ``stop`` is the number that the tenant's policy
-    and pauses must still have: the decisions in here were made by them. ``people`` is the digest that the tenant's
-    directory must still have: the votes of approvals in here were counted by it. ``agent`` needs a good token still.
+    and pauses must still have: the decisions in the commit follow them. ``people`` is the digest that the tenant's
+    directory must still have: the commit's approvals were counted by it. ``agent`` must still have a valid token.
 
-    ``family`` moves the counters of all runs that the outermost one has led to, ``family_max`` bounds their writes.
+    ``family`` changes the counters of all runs that the outermost run has led to, ``family_max`` bounds their writes.
 
-    ``moves_gate`` says that this append does not commute: later ones must have seen it. ``executing`` and ``writes``
+    ``moves_gate`` says that this append does not commute: later ones must be based on it. ``executing`` and ``writes``
     are differences. ``queued`` are the steps that may be claimed now, ``requeued`` those whose lease has run out,
-    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it was taken under. ``handed``
-    are the steps that hold such a lease now; it lasts for ``lease``. ``effects`` are shared effects that begin or move,
-    ``shares`` those of others that are taken over, ``joins`` those that are waited for, ``ended`` those whose end is to
-    be told. With ``sealed`` the run waits for no more steps. ``cancels_rest`` ends whatever of the run is still open
-    (set-based: a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what
-    it hands to its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions.
-    ``refusals`` are rejections that bind from now on, ``asks`` what new questions are guarded by. ``clock_behind`` is
-    how far the database's clock is behind the book, ``latest`` the latest time of its lines. ``state`` is the folded
-    run, if this append stores it beside the book. ``notices`` are lines for the log. It was asked at ``asked_at``.
+    ``unqueued`` those that leave the queue. ``taken`` maps a step to the one whose lease it takes over, ``handed`` are
+    the steps that now hold one, for ``lease``. ``effects`` are shared effects that begin or change, ``shares`` those of
+    others that are taken over, ``joins`` those that steps wait for, ``ended`` those whose sharers are to be woken. With
+    ``sealed`` the run takes no more steps. ``cancels_rest`` ends all of the run's rows that are still open (set-based:
+    a run may have thousands of steps). ``reference`` is the run's new business reference, ``result`` what it hands to
+    its parent. ``records`` are changes of the tenant's records, ``extended`` counts new extensions. ``refusals`` are
+    rejections that bind from now on, ``asks`` the guards of new questions. ``clock_behind`` is how far the database's
+    clock is behind the book, ``latest`` the latest time of its lines. ``state`` is the folded run, if this append
+    stores it beside the book. ``notices`` are lines for the log. ``asked_at`` is the time of the request.
     """
 
     run_id: UUID
@@ -352,14 +352,14 @@ def wait_of(run_id: UUID, step: StepRow) -> UUID:
 
 
 def expected_of(run_id: UUID, step: StepRow) -> UUID:
-    """The id of the wait for what this lease begins outside. It is written before the step parks, maybe on another."""
+    """The id of the wait for work that this lease begins outside. It is written before the step parks anywhere."""
     return derived_id(run_id, f"expected:{step.key}:{step.lease_epoch}")
 
 
 class RecordRow(Struct, frozen=True):
-    """A change of a tenant's record. ``absent``: it must not exist yet. ``expects``: the version that it must have.
+    """A change of a tenant's record. ``absent``: the record must not exist yet. ``expects``: the version it must have.
 
-    ``shaped`` are the marks of its writers, who are handed on to every step that reads it.
+    ``shaped`` are the marks of its writers, which every step that reads the record gets.
     """
 
     collection: str
@@ -372,9 +372,9 @@ class RecordRow(Struct, frozen=True):
 
 
 class EffectRow(Struct, frozen=True):
-    """A shared effect that this run performs. ``was`` is the receipt that held the key before it.
+    """A shared effect that this run performs. ``was`` is the receipt that held the key before.
 
-    ``wait_id`` is the wait for its end, if it goes on outside."""
+    ``wait_id`` is the wait for the effect's end, if it goes on outside."""
 
     key: str
     step_key: str

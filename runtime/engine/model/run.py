@@ -1,4 +1,4 @@
-"""A run as its events have made it, the state that a checkpoint holds, and the view that a transition begins with.
+"""A run as folded from its events, the state in its checkpoints, and the view that a transition begins with.
 
 Only ``fold`` changes a run. Its state grows with what is active, not with what is done: outputs and statuses of a
 loop's iteration are dropped when the iteration is over, and a checkpoint holds only the items that are under way.
@@ -19,7 +19,7 @@ from core.canonical import Json, JsonObject
 from core.errors import ConsistencyError
 from core.identity import NOBODY, Directory
 from evidence.chain import ChainHead
-from runtime.engine.model.agent_state import Agent, Spoken
+from runtime.engine.model.agent_state import Agent, AgentValues
 from runtime.engine.model.graph import Window
 from runtime.engine.model.rows import (
     ApprovalMove,
@@ -41,9 +41,7 @@ FAILED = "failed"
 
 
 class Loop(Struct):
-    """One active loop: the item's name, how many items there are (None for ``while``), the next index to start, and the
-    items under way by index.
-    """
+    """One active loop: item name, number of items (None for ``while``), next index to start, active items."""
 
     name: str
     total: int | None
@@ -64,9 +62,9 @@ class State(Struct):
     ``channels`` is the author's business state. ``reference`` is the run's business reference, once a step has set a
     new one. ``outputs`` and ``status`` are keyed by step key, for scopes that are still active. ``branches`` holds each
     condition's outcome, ``failures`` the leaves whose branch is under way. ``open`` are the leaves of the current
-    super-step; ``parked`` maps those that wait to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
-    requester (``book.contributors``). ``origins`` says where the results of child runs came from. ``agents``
-    are those that have begun, by their keys.
+    super-step; ``parked`` maps the waiting ones to ``<kind>:<wait id>``. ``shaped`` says who shaped what, besides the
+    requester (``book.contributors``). ``origins`` says where the results of child runs came from. ``agents`` are the
+    agents that have begun, by their keys.
     """
 
     channels: JsonObject
@@ -129,9 +127,9 @@ def _loop_json(loop: Loop) -> JsonObject:
 
 
 class GrantRow(Struct, frozen=True):
-    """A grant as its book tells it (``events.GrantGiven``), with the uses so far; ``ended`` says why it is over.
+    """A grant as recorded (``events.GrantGiven``), with its uses so far; ``ended`` says why it is over.
 
-    ``ended_by`` is the actor who has taken it back, and ``ended_at`` is when that was.
+    ``ended_by`` is the actor who has taken it back, ``ended_at`` the time of that.
     """
 
     grant_id: UUID
@@ -153,29 +151,28 @@ class GrantRow(Struct, frozen=True):
 
     @property
     def left(self) -> bool:
-        """True if it lets something out yet, as far as the book says: time is looked at when it is used."""
+        """True if by the book it may still let actions out. The time is checked at each use."""
         return not self.ended and self.used < self.uses
 
 
 class Run(Struct):
     """One run as folded from its book. Only ``fold`` changes it.
 
-    ``executing`` counts the steps of the current super-step that have not left it; ``width`` is how many it had.
-    ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last barrier.
-    ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows`` the
-    items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
-    ``retried_by`` is the principal of the last of them, ``adders`` are those who have added steps since, by step.
-    ``tried`` counts how often people tried a held step again, ``tried_by`` are those who did so last, by step.
-    ``failures`` are those of calls that people had approved, by
-    the call (``runtime.engine.life.attention``).
-    ``held_open`` says that the run waits for more steps when its own are done. ``anew`` holds the steps that begin
-    again after a retry, until they are planned. ``origins`` are those of the input and of ``copied`` channels, as the
-    parent told them. ``refused`` and ``asked`` count denials, rejections and questions. ``same`` maps the digest of a
-    call to the steps that were let out with it, if a rule reads that. ``opened_at`` is the time of the book's first
-    line. ``requester`` and ``started_by`` are the person and the account that were found when the run started, None if
-    none was. ``edits`` are the values that people have edited, by step. ``spoken`` holds values of agents
-    (``model.agent_state``). The lists only grow. A worker calls
-    ``rest`` after each append, so that the run grows with what is open and not with what is done; readers keep it all.
+    ``executing`` counts the steps of the current super-step that have not left it; ``width`` is the number it had at
+    first. ``steps`` are those that are open or belong to the current super-step, ``past`` those behind the last
+    barrier. ``times`` holds the time of each step's last line. ``answers`` are the last moves of approvals, ``windows``
+    the items of loops that planning may ask for. ``reopened`` counts how often a person retried the failed run.
+    ``retried_by`` is the principal who did so last, ``adders`` are those who have added steps since, by step. ``tried``
+    counts how often people tried a held step again, ``tried_by`` are those who did so last, by step. ``failures`` are
+    those of calls that people had approved, by call (``runtime.engine.life.attention``). ``held_open`` says that the
+    run waits for more steps when its own are done. ``anew`` holds the steps that begin again after a retry, until they
+    are planned. ``origins`` are those of the input and of ``copied`` channels, as the parent reported them. ``refused``
+    counts denials and rejections, ``asked`` counts questions. ``same`` maps the digest of a call to the steps whose
+    equal call was let out, if a rule reads that. ``opened_at`` is the time of the book's first line. ``requester`` and
+    ``started_by`` are the person and the account that were identified when the run started, None if none was. ``edits``
+    are the values that people have edited, by step. ``spoken`` holds values of agents (``model.agent_state``). The
+    lists only grow. A worker calls ``rest`` after each append, so that the run grows with its open steps and not with
+    its finished ones; readers keep everything.
     """
 
     run_id: UUID
@@ -227,7 +224,7 @@ class Run(Struct):
     ledger: list[LedgerRow] = field(default_factory=list)
     mutations: list[MutationRow] = field(default_factory=list)
     times: dict[str, datetime] = field(default_factory=dict)
-    spoken: dict[str, Spoken] = field(default_factory=dict)
+    spoken: dict[str, AgentValues] = field(default_factory=dict)
 
     @property
     def begun_anew(self) -> int:
@@ -244,7 +241,7 @@ class Run(Struct):
         return replace(self, state=self.state.copy(), **{name: getattr(self, name).copy() for name in _OF_RUN})
 
     def rest(self) -> Run:
-        """Drop what no later append needs: steps behind the barrier with all their rows, and the contents of cards.
+        """Drop the rows that no later append needs: those of steps behind the barrier, and the contents of cards.
 
         Spans such as ``due_in`` count from their own append, which has stored them. Returns the run, for chaining.
         """
@@ -266,7 +263,7 @@ class Run(Struct):
         return self
 
     def _rested(self, row: ApprovalRow) -> ApprovalRow:
-        """A question without its card; its action is needed for as long as the answer may still let that out."""
+        """The question without its card, and without its action once no answer can let the action out any more."""
         answer = self.answers.get(row.approval_id)
         open_ = (ApprovalStatus.REQUESTED, ApprovalStatus.APPROVED)
         binds = answer is not None and answer.status in open_ and not answer.consumed
@@ -282,12 +279,12 @@ _OF_RUN = (
 
 
 class Family(Struct, frozen=True):
-    """The counters of a run with all that it has led to: the runs within it, and those that continue it, at any depth.
+    """The counters of a family of runs: an outermost run, and all child runs and continuing runs it has led to.
 
-    ``root`` is the outermost run. ``number`` counts the moves of these counters, ``writes_max`` is the cap of the
-    root's workflow. ``same`` maps the digest of a call to the steps that were let out with it, each as ``<run>:<key>``.
-    ``failed`` maps the key of a question to the approved calls that failed; ``anew`` counts how often people had one of
-    the runs begin anew, in all and at each of these failures.
+    ``root`` is the outermost run. ``number`` counts the changes of these counters, ``writes_max`` is the cap of the
+    root's workflow. ``same`` maps the digest of a call to the steps whose equal call was let out, each as
+    ``<run>:<key>``. ``failed`` maps the key of a question to the approved calls that failed, and ``anew`` counts how
+    often people had one of the runs begin anew; each failure holds that count as of its time.
     """
 
     root: UUID = field(name="root_run_id")
@@ -302,7 +299,7 @@ class Family(Struct, frozen=True):
 
 
 class Definition(Struct, frozen=True):
-    """The workflow version that a run started with, and how often its graph was extended since."""
+    """The workflow version that a run started with, and the number of extensions of its graph since."""
 
     run_id: UUID
     tenant_id: str
@@ -315,30 +312,29 @@ class Definition(Struct, frozen=True):
 
 # The trigger of the runs that agents ask for over HTTP.
 AGENT = "agent"
-# Names of workflows of Counterseal itself begin so: of undos, of changes of policy, and of what agents ask for.
+# The beginning of the names of Counterseal's own workflows: for undos, policy changes, and actions that agents ask for.
 OWN = "counterseal-"
 ACTIONS = f"{OWN}action-"
-# The clock has gone back if it is behind the book by more: times of several processes differ by less.
+# The clock counts as gone back if it is behind the book by more than this. Several processes differ by less.
 CLOCK_TOLERANCE = timedelta(seconds=1)
 
 
 class RunView(Struct, frozen=True):
-    """A run, and where its book stands: ``version`` is the number of the last append, ``head`` the end of the chain.
+    """A run and the end of its book: ``version`` is the number of the last append, ``head`` the end of the chain.
 
     ``gate`` counts those appends that do not commute with others (a barrier, a cancel, an extension).
 
     Nobody changes ``run``: a transition works on a copy. ``kept_at`` is the last version whose folded run is stored
-    beside the book, 0 if none. ``parent`` is the run that waits for this one, ``depth`` how many runs are above it.
-    ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is the
-    database's time; it is never ahead, and behind by at most ``error``. ``blind`` says that the run could not be folded
-    in full: only its lines say what is open. ``directory`` holds the tenant's people at the time of the read.
-    ``last_at`` is the time of the latest line, None if it is not known. If the database's clock goes back, lines keep
-    it until the clock has caught up.
-    ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
-    questions by their asker: both are read only after an append that asks was refused because of them.
-    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
-    counters that this run shares with others; None if it was not started by a run and has started none. ``off`` says
-    that the agent that has asked for the run has no token any more that is good.
+    beside the book, 0 if none. ``parent`` is the run that waits for this one, ``depth`` the number of runs above it.
+    ``constants`` are the variables that never change during a run (``trigger``, ``run.id``, ...). ``now`` is an
+    estimate of the database's time: it is never ahead of it, and behind by at most ``error``. ``blind`` says that the
+    run could not be folded in full, so that only its lines say what is open. ``directory`` holds the tenant's people at
+    the time of the read. ``last_at`` is the time of the latest line, None if it is not known. If the database's clock
+    goes back, new lines keep this time until the clock has caught up. ``refusals`` are those of the tenant that concern
+    the question, by their keys, and ``open_by`` counts open questions by their asker: both are read only after an
+    append that asks was refused because of them. ``stop`` is the tenant's number: each change of its policy or of what
+    is ``paused`` changes it. ``family`` holds the counters that this run shares with others; None if no run has started
+    it and it has started none. ``off`` says that the agent that has asked for the run no longer has a valid token.
     """
 
     run_id: UUID
@@ -378,18 +374,18 @@ class RunView(Struct, frozen=True):
         return self.run.requested_by if self.trigger_type == AGENT else ""
 
     def others(self, counter: str) -> int:
-        """The part of a counter (``writes``, ``refused``, ``asked``) that other runs of the family have counted."""
+        """The part of a counter (``writes``, ``refused``, ``asked``) that comes from other runs of the family."""
         return 0 if self.family is None else getattr(self.family, counter) - getattr(self.run, counter)
 
     @property
     def behind(self) -> timedelta:
-        """The time by which the database's clock is behind the book; 0 for what may be an error of its reading."""
+        """The time by which the database's clock is behind the book; 0 if it may be only an error of the reading."""
         behind = timedelta(0) if self.last_at is None else self.last_at - self.now
         return behind if behind > CLOCK_TOLERANCE else timedelta(0)
 
     @property
     def at(self) -> datetime:
-        """The time of a line that is recorded now, if it records no outcome."""
+        """The time of a line that is recorded now, unless it records an outcome."""
         return self.now + self.behind
 
     @property

@@ -1,9 +1,9 @@
-"""The state machines of run, step, wait, command and shared effect, each one table.
+"""The state machines of run, step, wait, command and shared effect, one table each.
 
-The database also refuses what is not in these tables: migrations/versions writes the same moves as triggers, and a test
-compares the two. A step row may be inserted past ``ready`` if one transaction plans and claims it (``succeeded`` if
-there was nothing to do outside), and as ``canceled`` if the run ended in that transaction. So may the rows of a wait or
-an approval. From then on only these moves exist.
+The database also refuses moves that are not in these tables: migrations/versions has the same moves as triggers, and a
+test compares the two. A step row may be inserted past ``ready`` if one transaction plans and claims it (``succeeded``
+if there was nothing to do outside), and as ``canceled`` if the run ended in that transaction. The same holds for the
+rows of a wait or an approval. From then on only these moves exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from core.machine import Machine
 
 
 class RunState(StrEnum):
-    """The status of a run. ``waiting``: on a task, a timer, a signal, a child or something outside.
+    """The status of a run. ``waiting``: for a task, a timer, a signal, a child run or work outside.
 
     An open run whose steps are done is ``waiting`` for more of them; it succeeds when it is closed.
     """
@@ -137,8 +137,8 @@ STEP: Machine[StepState, StepEvent] = Machine(
 class WaitKind(StrEnum):
     """The kinds of wait that park a step. All but an approval and a retry leave it ``waiting``.
 
-    ``hold``: the step has failed for good, and people say what becomes of it. ``permit``: an agent is to fetch its
-    permit, or to report what came of it.
+    ``hold``: the step has failed for good, and people decide about it. ``permit``: an agent is to fetch its permit, or
+    to report on its action.
     """
 
     APPROVAL = "approval"
@@ -226,10 +226,10 @@ COMMAND: Machine[CommandState, CommandEvent] = Machine(
 
 
 class EffectState(StrEnum):
-    """The status of an effect that steps and runs share. ``begun`` goes on outside, and its holder waits for it.
+    """The status of an effect that steps and runs share. ``begun``: it goes on outside, and its holder waits for it.
 
     ``left``: its holder no longer waits; a step that shares it takes it over, or it is ended outside. ``failed`` frees
-    its key: the next step begins a new life.
+    its key: the next step performs it anew.
     """
 
     INTENDED = "intended"

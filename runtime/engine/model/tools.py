@@ -1,7 +1,7 @@
 """Tools of an agent: the operations, people and workflows that a model may call, and the arguments that it may give.
 
-The schema that a model is offered only helps it. ``read`` decides: it makes the whole input of the operation of the
-text of a call's arguments and of the inputs that the author fixed, or says why not.
+The schema that a model is offered is only a help. ``read`` decides: it makes the operation's whole input from the text
+of a call's arguments and the inputs that the author fixed, or says why that is not possible.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_CHARS_MAX = 64
 DESCRIPTION_CHARS_MAX = 1024
 QUESTION_CHARS_MAX = 2000
 _UNUSABLE = re.compile(r"[^a-zA-Z0-9_-]")
-# Keywords that servers refuse at the top of a tool's parameters. They count all the same when the input is checked.
+# Keywords that servers refuse at the top of a tool's parameters. The check of the input still applies them.
 _NOT_AT_THE_TOP = (
     *("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const"),
     *("dependentSchemas", "dependentRequired", "$schema", "$id"),
@@ -35,7 +35,7 @@ _NAMED = ("properties", "$defs", "definitions", "patternProperties", "dependentS
 
 
 class ToolKind(StrEnum):
-    """The kinds of steps that a call of the tool becomes."""
+    """The kind of step that a call of a tool becomes."""
 
     OPERATION = "operation"
     PEOPLE = "people"
@@ -46,8 +46,8 @@ class Tool(Struct, frozen=True, dict=True):
     """One tool of an agent, frozen with its run.
 
     ``source`` is the operation, the workflow (``owner-check@2``) or the id of the question to people. ``schema`` is
-    that of the whole input. The model never gives the arguments in ``fixed``, nor secret ones. ``params`` are the names
-    that the declaration itself fixes, outside the schema.
+    that of the whole input. The model never gives the arguments in ``fixed``, nor secret ones. ``params`` are arguments
+    outside the schema, which the declaration itself fixes.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Tool(Struct, frozen=True, dict=True):
 
     @cached_property
     def parameters(self) -> JsonObject:
-        """The schema of what the model gives: without what is fixed, without secrets, without our marks."""
+        """The schema of the model's arguments: without fixed ones, without secrets, without keywords ``x-…``."""
         offered = _offered(self.schema, self.schema, "", self.fixed)
         made = {name: item for name, item in offered.items() if name not in _NOT_AT_THE_TOP}
         return {"type": "object", "properties": {}, **made}
@@ -76,7 +76,7 @@ class Tool(Struct, frozen=True, dict=True):
         return {"type": "function", "function": {name: item for name, item in words.items() if item != ""}}
 
     def read(self, text: str, fixed: Mapping[str, Json]) -> JsonObject:
-        """The input of a call: what the model wrote, with what is fixed. ``InputError`` is for the model to read."""
+        """The input of a call: the model's arguments with the fixed ones. ``InputError`` is for the model to read."""
         where = "arguments"
         given = parse_object(text.encode(errors="replace"), where=where) if text.strip() else {}
         taken = sorted(given.keys() & (self.fixed | self.params | fixed.keys()))
@@ -92,7 +92,7 @@ class Tool(Struct, frozen=True, dict=True):
 
 
 def tool_name(source: str) -> str:
-    """The name under which models call it: ``servicenow_incident_get``. A long one ends in a digest of the whole."""
+    """The tool's name for models, such as ``servicenow_incident_get``. A long one is cut and ends in a digest."""
     plain = _UNUSABLE.sub("_", source)
     if len(plain) <= NAME_CHARS_MAX:
         return plain
@@ -125,14 +125,14 @@ def of_people(ask: str, title: str, form: JsonObject) -> Tool:
 def of_workflow(
     reference: str, title: str, trigger: JsonObject | None, *, fixed: Collection[str] = (), name: str | None = None
 ) -> Tool:
-    """The tool that runs a workflow (``owner-check@2``); ``trigger`` is the schema of what it starts with."""
+    """The tool that runs a workflow (``owner-check@2``); ``trigger`` is the schema of its input."""
     schema: JsonObject = trigger if trigger is not None else {"type": "object"}
     words = f"Run the workflow {title or reference}, and wait for its result."
     return Tool(tool_name(name or reference), ToolKind.WORKFLOW, reference, _cut(words), schema, frozenset(fixed))
 
 
 def problems(tools: Sequence[Tool]) -> Iterator[str]:
-    """Find what is wrong with an agent's tools. The check of its workflow reports it."""
+    """Find the problems of an agent's tools. The check of the workflow reports them."""
     if len(tools) > TOOLS_MAX:
         yield f"an agent has {TOOLS_MAX} tools at most, and this one has {len(tools)}"
     taken: dict[str, str] = {}
@@ -156,7 +156,7 @@ def _unusable(tool: Tool) -> Iterator[str]:
 
 
 def _required_secrets(root: JsonObject, schema: Json, path: str, depth: int) -> Iterator[str]:
-    """The paths of secrets that an input needs, as far as objects that are needed themselves lead to them."""
+    """The paths of the secrets that an input requires, followed only through required objects."""
     here = resolved(root, schema)
     required, properties = here.get("required"), here.get("properties")
     if depth > NAME_CHARS_MAX or not isinstance(required, list) or not isinstance(properties, dict):

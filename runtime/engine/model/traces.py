@@ -1,4 +1,4 @@
-"""The origins of the arguments of one action, as facts for policies and as the book holds them. Pure."""
+"""The origins of one action's arguments, as facts for policies and as recorded in the book. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT = "origins"
 
 
 class Trace(Struct, frozen=True):
-    """The origins of an action's arguments, as facts for policies and as the book tells them.
+    """The origins of an action's arguments, as facts for policies and as recorded in the book.
 
     For an agent's call, ``read`` are the operations whose results its model has seen.
     """
@@ -26,16 +26,16 @@ class Trace(Struct, frozen=True):
     read: tuple[str, ...] = ()
 
     def kept(self) -> JsonObject:
-        """The trace as it is stored with a question: what an agent was shown is not at hand later."""
+        """The trace as stored with a question, because the agent's messages are not at hand later."""
         return {KEPT: to_builtins(self)}
 
     @classmethod
     def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
-        """The trace that was kept with the action of a question; None if there is none."""
+        """The trace that was stored with the action of a question; None if there is none."""
         kept = action.get(KEPT)
         return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
 
     def of(self, name: str) -> Origins:
-        """The origins of one argument; none if it is absent or not known."""
+        """The origins of one argument; none if the argument is absent or not known."""
         found: Origins = [[*one] for one in self.facts.get(f"{ORIGIN}{name}", [])]
         return found

@@ -20,7 +20,7 @@ from runtime.engine.model.graph import Graph
 
 
 class Overrun(StrEnum):
-    """The effect of an event while a run for its reference goes on: another run, none, or one in its place."""
+    """The rule for an event while a run for its reference goes on: start another run, replace it, or skip."""
 
     ALL = "all"
     NEWEST = "newest"
@@ -28,7 +28,7 @@ class Overrun(StrEnum):
 
 
 class Missed(StrEnum):
-    """The effect of moments that no keeper was there for: the newest one starts a run late, or none does."""
+    """The rule for moments that passed while no keeper ran: the newest one starts a late run, or none does."""
 
     RUN_ONCE = "run_once"
     SKIP = "skip"
@@ -46,18 +46,18 @@ class ScheduleStart:
 
     @property
     def spec(self) -> JsonObject:
-        """The part by which the moments are known: equal parts have equal moments."""
+        """The part of the schedule that determines its moments."""
         return {"cron": self.cron.text, "timezone": self.cron.zone.key}
 
     def trigger(self, moment: datetime) -> JsonObject:
-        """The trigger of the run of this moment: the same whenever it is made."""
+        """The trigger of the run for this moment. It does not depend on when it is made."""
         local = moment.astimezone(self.cron.zone)
         return {**self.values, "scheduled_at": utc_text(moment), "scheduled_local": local.isoformat()}
 
 
 @dataclass(frozen=True)
 class WebhookStart:
-    """The signed deliveries that start this workflow, and how its trigger is made of one."""
+    """The signed deliveries that start this workflow, and how a delivery becomes its trigger."""
 
     endpoint: str
     when: Template | None
@@ -68,7 +68,7 @@ class WebhookStart:
 
 
 def utc_text(moment: datetime) -> str:
-    """A moment as text, in UTC: the name of a moment of a schedule."""
+    """A moment as text in UTC, which is the name of a schedule's moment."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -90,11 +90,11 @@ class ServiceNowStart:
 
     @property
     def looks(self) -> bool:
-        """True if an event looks at what is running, or waits for others."""
+        """True if an event is checked against running runs, or waits for further events."""
         return self.overrun is not Overrun.ALL or self.debounce is not None
 
 
-# The steps of longer workflows are evaluated aside.
+# The length of a workflow's text above which its steps are evaluated in a thread.
 TEXT_LIGHT = 32 * 1024
 
 
@@ -102,14 +102,14 @@ TEXT_LIGHT = 32 * 1024
 class Workflow:
     """One immutable version of a workflow.
 
-    ``digest`` is the SHA-256 of the text with its secret literals masked. ``operations`` are the declarations as they
-    were when it was published: a run keeps them whatever later releases declare. ``definition_digest`` covers
-    both. ``retention`` is how long the payloads of a run are kept once it is over; None is for ever.
-    ``max_concurrency`` bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many
-    of these start; None leaves that to the tenant's cap. ``functions`` are those that its expressions use,
-    sorted. ``copies`` says that one of these builds a list in a loop. ``trigger`` is the JSON Schema of what starts a
-    run. ``subject`` gives the people whom its runs are about: they decide on none of it (promise 12). ``search``
-    gives the values by which they are found, ``gives`` is the JSON Schema of its result as far as it is known.
+    ``digest`` is the SHA-256 of the text with its secret literals masked. ``operations`` are the declarations at the
+    time of publishing: a run keeps them whatever later releases declare. ``definition_digest`` covers both.
+    ``retention`` is how long the payloads of a run are kept once it is over; None means for ever. ``max_concurrency``
+    bounds how many steps of all its runs in a tenant execute at once, ``max_runs_per_min`` how many of its runs start
+    in a minute; None leaves that to the tenant's cap. ``functions`` are those that its expressions use, sorted.
+    ``copies`` says that an expression builds a list in a loop. ``trigger`` is the JSON Schema of a run's input.
+    ``subject`` gives the people whom its runs are about, who decide on nothing in them (promise 12). ``search`` gives
+    the values by which its runs are found, ``gives`` is the JSON Schema of its result as far as it is known.
     """
 
     name: str
@@ -148,16 +148,16 @@ class Workflow:
 
     @cached_property
     def is_heavy(self) -> bool:
-        """True if a step of it may take long even with little: for its length, or for lists that loops build."""
+        """True if its steps may take long even with little data: because it is long, or because loops build lists."""
         return self.copies or len(self.text) > TEXT_LIGHT
 
     @property
     def triggered(self) -> bool:
-        """True if something else than a person or another run starts it."""
+        """True if events, schedules or webhooks start it."""
         return any(start is not None for start in (self.servicenow, self.schedule, self.webhook))
 
     def overrun(self, trigger_type: str) -> Overrun:
-        """The effect of an event of this kind of trigger while a run for its reference goes on."""
+        """The rule for events of this kind of trigger while a run for their reference goes on."""
         starts = {"servicenow": self.servicenow, "schedule": self.schedule, "webhook": self.webhook}
         listens = starts.get(trigger_type)
         return Overrun.ALL if listens is None else listens.overrun
@@ -169,7 +169,7 @@ class Workflow:
 
     @property
     def cap(self) -> str:
-        """The name under which its steps are counted apart from those of its tenant; empty if they are not."""
+        """The name under which its steps are counted separately from the tenant's; "" if they are not."""
         return "" if self.max_concurrency is None and self.max_runs_per_min is None else self.name
 
     @property

@@ -1,1 +1,1 @@
-"""The origins of values: who gave them, or what returned them."""
+"""The origins of values: the people who gave them, or the operations that returned them."""

@@ -1,7 +1,8 @@
-"""Origins of what an agent's model says, found by matching that with what it was shown before. Pure.
+"""The origins of what an agent's model writes, found by matching it with the messages before it. Pure.
 
 Sources are the agent's first messages, with the origins that were recorded when it began, and the results of calls that
-were done. What the model said before stays its own. What it was told of refused calls is no source.
+were done. Values that only the model itself wrote before keep the model as their origin. The messages about refused
+calls are no source.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from runtime.engine.book.agent_chat import Chat, Conversation, Shown, schema_of
 from runtime.engine.book.agent_result import HIDDEN, masked
 from runtime.engine.book.draft import Draft
 from runtime.engine.model.agent_node import AgentNode, AgentTool
-from runtime.engine.model.agent_state import Came
+from runtime.engine.model.agent_state import CallResult
 from runtime.engine.model.events import AgentBegan
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
@@ -41,7 +42,7 @@ from runtime.engine.origins.tracing import value_at
 
 
 class AgentFacts(Struct, frozen=True):
-    """The facts about the agent that proposes an action. ``read``: operations whose results its model has seen."""
+    """The facts about the agent that proposes an action. ``read``: the operations whose results its model has seen."""
 
     step: str
     turn: int
@@ -64,17 +65,17 @@ def read_of(node: AgentNode, seen: Sequence[Shown]) -> tuple[str, ...]:
 
 
 def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, action: Action) -> Trace:
-    """The origins of the arguments of a call, or of a turn; unknown if nobody knows what the model was shown."""
+    """The origins of the arguments of a call, or of a turn; unknown if the messages of the model are not known."""
     operation, at = follower.operations[action.operation], StepKey.of(step.key)
     key, turn, call = at.agent, at.turn, at.call
     spoken = follower.run.spoken.get(step.key) if call else None
     if spoken is not None and spoken.input:
-        # What the model wrote is matched, before it is escaped and made canonical: a verifier has only that.
+        # The model's text is matched before it is escaped and made canonical, because a verifier has only that text.
         raw = {name: _as_written(spoken.input, name, value) for name, value in action.input.items()}
         action = replace(action, input=raw, fields=writes_of(operation, raw) if raw != action.input else action.fields)
     known = None if chat is None else known_of(follower, node, step, chat)
     fixed = _fixed(follower, node, step, chat)
-    own = {} if not call else _matched(operation, action, known, fixed, _beside(node, step, chat))
+    own = {} if not call else _matched(operation, action, known, fixed, _sibling_arguments(node, step, chat))
     facts: dict[str, list[list[str]] | list[str]] = {}
     origins: JsonObject = {}
     for name in sorted(operation.arguments):
@@ -101,7 +102,7 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
 
 
 def _as_written(given: JsonObject, name: str, proposed: Json) -> Json:
-    """An argument as the model wrote it. What it was made of is of the same kind."""
+    """An argument as the model wrote it; if its type has changed since, the proposed value."""
     written = given.get(name)
     return written if type(written) is type(proposed) else proposed
 
@@ -109,7 +110,7 @@ def _as_written(given: JsonObject, name: str, proposed: Json) -> Json:
 def _matched(
     operation: Operation, action: Action, known: Conversation | None, fixed: Traced, beside: Iterable[JsonObject]
 ) -> Mapping[Path, Origins]:
-    """The origins of what the model gave to a call, each as far as no earlier call has spent it."""
+    """The origins of the values that the model gave to a call, without origins that earlier calls have used up."""
     if known is None:
         return {}
     given: dict[Path, Json] = {}
@@ -124,8 +125,8 @@ def _matched(
     return known.listener.performed.spend(operation.name, given, found, beside)
 
 
-def _beside(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonObject]:
-    """The arguments of earlier calls, in the same answer, of the operation with an effect that this call is of."""
+def _sibling_arguments(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonObject]:
+    """The arguments of earlier calls of the same tool in the same answer, if the tool has an effect."""
     key = StepKey.of(step.key)
     answers = [one for one in chat.shown if one.role == "assistant" and not one.past] if chat is not None else []
     calls = calls_of(key.in_turn, next((one.value for one in answers if one.step == key.in_turn), None))
@@ -140,7 +141,7 @@ def _beside(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonO
 def handed_by_model(
     follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None, inputs: JsonObject
 ) -> Traced:
-    """The origins of what a call hands to another run, by its top-level names."""
+    """The origins of the input that a call gives to another run, by top-level name."""
     fixed = _fixed(follower, node, step, chat)
     if chat is None:
         return tuple(((name,), [[UNKNOWN]]) for name in inputs)
@@ -153,12 +154,12 @@ def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> 
     at, key = StepKey.of(step.key).in_turn, StepKey.of(step.key).agent
     mark = chat.marks.get(at, chat.digest)
     return chat.listeners.known(
-        follower.run.run_id, key, at, mark, lambda: [*heard_of(follower, node, chat, chat.before(at))]
+        follower.run.run_id, key, at, mark, lambda: [*conversation_of(follower, node, chat, chat.before(at))]
     )
 
 
-def heard_of(follower: Follower, node: AgentNode, chat: Chat, seen: Sequence[Shown]) -> Iterator[Heard | None]:
-    """Everything that the model was shown and has said, in its order."""
+def conversation_of(follower: Follower, node: AgentNode, chat: Chat, seen: Sequence[Shown]) -> Iterator[Heard | None]:
+    """Everything that the model was shown or has written, in order."""
     if chat.lost:
         yield None
     beginning, past = [one for one in seen if not one.step], [one for one in seen if one.past]
@@ -193,13 +194,13 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
 
 
 def _shown(node: AgentNode, one: Shown) -> Json:
-    """The result that an earlier agent was told, as far as this one is shown it."""
-    schema = schema_of(node, one) if one.came == Came.DONE else {}
+    """A result from an earlier agent's turn, in the form in which this agent is shown it."""
+    schema = schema_of(node, one) if one.came == CallResult.DONE else {}
     return HIDDEN if schema is None else masked(schema, schema, one.value)
 
 
 def matching_of(node: AgentNode) -> JsonObject:
-    """The parts of the tools' declarations by which a verifier matches again, by the name of the tool."""
+    """The parts of the tools' declarations that a verifier needs to match again, by the tool's name."""
     found: JsonObject = {}
     for name, tool in node.tools.items():
         operation = tool.operation
@@ -223,7 +224,7 @@ def matching_of(node: AgentNode) -> JsonObject:
 
 
 def _fixed(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None) -> Traced:
-    """The origins of what the author has fixed for the tool of this call."""
+    """The origins of the inputs that the author has fixed for the tool of this call."""
     spoken = follower.run.spoken.get(step.key)
     tool = node.tools.get(spoken.tool) if spoken is not None else None
     return () if tool is None else tuple(one for one in follower.template(tool.fixed, node.id) if one[0])
@@ -255,16 +256,18 @@ def _is_operation(node: AgentNode, one: Shown) -> bool:
     return tool is not None and tool.operation is not None
 
 
-# From least to most trustworthy: if a value has several ingredients, the least trustworthy one counts.
+# Origins from least to most trustworthy. If a value has several ingredients, the least trustworthy one counts.
 _TRUST = (UNKNOWN, MODEL, "trigger:", "signal:", TOOL, PERSON, WORKFLOW, REQUESTER)
 
 
 def with_sources(draft: Draft, step: StepRow, node: AgentNode, began: AgentBegan) -> AgentBegan:
     """The event by which an agent begins, with the origins of its messages."""
-    return replace(began, sources=given_of(following(draft, step, draft.workflow), node, began.messages or []) or None)
+    return replace(
+        began, sources=message_sources(following(draft, step, draft.workflow), node, began.messages or []) or None
+    )
 
 
-def given_of(follower: Follower, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
+def message_sources(follower: Follower, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
     """The sources of an agent's first messages, each with its least trustworthy origin."""
     said = [one.get("content") for one in messages]
     found: dict[str, JsonObject] = {}
@@ -294,7 +297,7 @@ def weakest(origins: Origins) -> str:
 
 
 def _best(alternatives: Iterable[str]) -> str:
-    """The most trustworthy alternative of an ingredient. A field counts as its tool: it may not be here as a whole."""
+    """The most trustworthy alternative of an ingredient. A field counts as its tool: perhaps only a part is used."""
     several = [one for one in alternatives if one.startswith(_TRUST)]
     return UNKNOWN if UNKNOWN in several else max(several, key=_rank, default=UNKNOWN)
 

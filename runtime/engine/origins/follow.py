@@ -1,8 +1,8 @@
-"""Origins of the values that a workflow's steps use, followed exactly along their expressions. Pure.
+"""The origins of the values that a workflow's steps use, followed exactly along their expressions. Pure.
 
 Every path that an expression reads is an ingredient. Channels, items, and results of steps that call nothing outside
 are followed further, so a value has all sources that can have reached it. The run stores only the origins that other
-runs told it.
+runs report.
 
 The condition of a branch is no ingredient of the values in it. Whatever cannot be followed is ``unknown``.
 """
@@ -45,29 +45,29 @@ from runtime.engine.model.run import AGENT as OF_AGENTS
 from runtime.engine.model.run import SUCCEEDED, Run
 from runtime.engine.model.workflow import Workflow
 
-# Variables of the engine's own making.
+# Variables that the engine itself sets.
 _OURS = frozenset(
     {"run.id", "run.workflow", "run.version", "run.started_at", "run.checkpoint", "step.id", "wait.token"}
 )
 _MODELS = "model:"
 TOOL, FIELD, LOOKUP = "tool:", "field:", "lookup:"
-# A path with so many dots leads into a variable; with fewer it names all of it. One dot for other variables.
+# The least number of dots in a path that leads into a variable, 1 for others. With fewer it names the whole variable.
 _PARTS = {"steps": 3, "state": 2, "signal": 2}
-# The values of a channel to which nothing has been written, and nothing given.
+# The values of a channel that has got neither a first value nor a write.
 _EMPTY: tuple[Json, ...] = (None, "", 0, [], {})
 
 Traced: TypeAlias = "tuple[tuple[Path, Origins], ...]"
 
 
-class Around(Struct, frozen=True):
-    """Everything that following needs of a graph: each node, the loops around it, innermost first."""
+class GraphIndex(Struct, frozen=True):
+    """An index of a graph: its nodes by id, and the loops around each node, innermost first."""
 
     nodes: Mapping[str, Node]
     loops: Mapping[str, tuple[ForeachNode | WhileNode, ...]]
 
     @classmethod
-    def of(cls, graph: Graph) -> Around:
-        """Look through a graph."""
+    def of(cls, graph: Graph) -> GraphIndex:
+        """Build the index of a graph."""
         nodes: dict[str, Node] = {}
         loops: dict[str, tuple[ForeachNode | WhileNode, ...]] = {}
 
@@ -83,7 +83,7 @@ class Around(Struct, frozen=True):
 
 
 class Follower(Struct):
-    """Follows paths to their sources in one run. ``values`` are those that expressions see.
+    """Follows paths to their sources in one run. ``values`` are the variables that expressions see.
 
     ``starter`` is the origin of the run's input; "" if another run gave it.
     """
@@ -94,18 +94,18 @@ class Follower(Struct):
     reference: Template | None
     operations: Mapping[str, Operation]
     values: Mapping[str, object]
-    around: Around
+    around: GraphIndex
     asking: set[str] = field(default_factory=set)
 
     def template(self, source: object, node: str) -> Traced:
-        """The origins of all that a template makes, by its path. ``node`` is the id of the node that holds it."""
+        """The origins of all parts of a template's value, by path. ``node`` is the id of the template's node."""
         if not isinstance(source, Template):
             return (((), [[UNKNOWN]]),)
         made = of_template(source, lambda path: self.path(path, node))
         return tuple((path, self.authored(origins, node)) for path, origins in made)
 
     def path(self, path: str, node: str) -> Origins:
-        """The sources of what an expression at this node reads at this path."""
+        """The sources of the value that an expression of this node reads at this path."""
         found, todo, seen = list[list[str]](), [(path, node)], set[tuple[str, str]]()
         while todo:
             here = todo.pop()
@@ -120,7 +120,7 @@ class Follower(Struct):
         return distinct(found or [[WORKFLOW]])
 
     def authored(self, origins: Origins, node: str) -> Origins:
-        """Make ``workflow`` ``unknown`` for a step that was added to the run: its words are not the author's."""
+        """Replace ``workflow`` by ``unknown`` for a step that was added to the run: its text is not the author's."""
         if f"added.{node}" not in self.run.state.shaped:
             return origins
         return [[UNKNOWN] if one == [WORKFLOW] else one for one in origins]
@@ -130,13 +130,13 @@ class Follower(Struct):
         loops = self.around.loops.get(node, ())
         loop = next((one for one in loops if isinstance(one, ForeachNode) and head in (one.item_name, "item")), None)
         if loop is not None:
-            yield from self._made(loop.items, loop.id, tuple(parts[1:]), whole=True)
+            yield from self._ingredients(loop.items, loop.id, tuple(parts[1:]), whole=True)
         elif head == "index":
             for one in (one for one in loops[:1] if isinstance(one, ForeachNode)):
-                yield from self._made(one.items, one.id)
+                yield from self._ingredients(one.items, one.id)
             yield [WORKFLOW]
         elif head == "trigger":
-            yield from self._given("trigger", tuple(parts[1:]))
+            yield from self._handed_down("trigger", tuple(parts[1:]))
         elif head == "state":
             yield from self._channel(name)
         elif head == "steps":
@@ -148,16 +148,16 @@ class Follower(Struct):
         elif ".".join(parts) in _OURS:
             yield [WORKFLOW]
         elif parts == ["run", "requested_by"]:
-            yield from self._given("trigger", ())
+            yield from self._handed_down("trigger", ())
         elif parts == ["run", "reference"]:
             yield from self._named()
         else:
             yield [UNKNOWN]
 
-    def _made(
+    def _ingredients(
         self, source: object, node: str, path: Path = (), *, whole: bool = False
     ) -> Iterator[list[str] | tuple[str, str]]:
-        """Find what a template reads to make the part at ``path``. ``whole``: it makes the items of a loop."""
+        """Yield what a template reads for the part at ``path``. ``whole``: the template gives the items of a loop."""
         if not isinstance(source, Template):
             yield [UNKNOWN]
             return
@@ -171,19 +171,19 @@ class Follower(Struct):
                 else:
                     yield ".".join((one, *map(str, path))) if plain else one, node
 
-    def _given(self, what: str, path: Path) -> Iterator[list[str]]:
-        """The origins of the run's input, or of a channel that it got a copy of."""
+    def _handed_down(self, what: str, path: Path) -> Iterator[list[str]]:
+        """The origins of the run's input, or of a channel that is a copy of the parent's."""
         if self.starter and what == "trigger":
             yield [self.starter]
         else:
             yield from under(_read((self.run.origins or {}).get(what)), path) or [[UNKNOWN]]
 
     def _named(self) -> Iterator[list[str] | tuple[str, str]]:
-        """Find what the run's reference is made of: by the workflow, and by steps that may have changed it."""
-        yield from self._made(self.reference, "")
+        """Yield what the run's reference is made from, by the workflow and by steps that may have changed it."""
+        yield from self._ingredients(self.reference, "")
         for leaf in self.graph.leaves.values():
             if leaf.reference is not None and self._may_have_written(leaf):
-                yield from self._made(leaf.reference, leaf.id)
+                yield from self._ingredients(leaf.reference, leaf.id)
 
     def _channel(self, name: str) -> Iterator[list[str] | tuple[str, str]]:
         channel, copied = self.graph.channels.get(name), f"state.{name}"
@@ -191,18 +191,18 @@ class Follower(Struct):
             yield [UNKNOWN]
             return
         if name in self.run.copied:
-            yield from self._given(copied, ())
+            yield from self._handed_down(copied, ())
         elif channel.start is not None:
-            yield from self._made(channel.start, "")
+            yield from self._ingredients(channel.start, "")
         elif channel.initial not in _EMPTY:
             yield [WORKFLOW]
         for leaf in self.graph.leaves.values():
             if name in leaf.sets and self._may_have_written(leaf):
-                yield from self._made(leaf.sets[name], leaf.id)
+                yield from self._ingredients(leaf.sets[name], leaf.id)
         yield from [[UNKNOWN]] if channel.turns else []
 
     def _may_have_written(self, leaf: LeafNode) -> bool:
-        """False if the step has certainly not succeeded yet. In a loop nobody knows: statuses end with each round."""
+        """False if the step has certainly not succeeded yet. In a loop it may have: each round drops the statuses."""
         return bool(self.around.loops.get(leaf.id)) or self.run.state.status.get(leaf.id) == SUCCEEDED
 
     def _result(
@@ -217,7 +217,7 @@ class Follower(Struct):
                 if operation is None or said:
                     yield [UNKNOWN]
                 elif operation.stays_inside:
-                    yield from self._made(leaf.inputs, node)
+                    yield from self._ingredients(leaf.inputs, node)
                 elif operation.handler.startswith(_MODELS):
                     yield [MODEL]
                 else:
@@ -274,7 +274,7 @@ def _is_bare(path: str) -> bool:
 
 
 def plain(value: object) -> Any:
-    """A value of an expression, typed as JSON."""
+    """A value of an expression, with the type of JSON."""
     return value
 
 
@@ -284,7 +284,7 @@ def escaped(part: str | int) -> str:
 
 
 def carried(made: Traced) -> list[Json]:
-    """Origins as they are handed on to another run."""
+    """Origins in the form in which another run gets them."""
     return [[[*path], listed(origins)] for path, origins in made]
 
 
@@ -303,7 +303,7 @@ def follower_of(
     """A follower for this run as it is now. Without the workflow, the origins of results are unknown."""
     reference = None if workflow is None else workflow.reference
     operations: Mapping[str, Operation] = {} if workflow is None else workflow.operations
-    return Follower(run, graph, starter, reference, operations, values, Around.of(graph))
+    return Follower(run, graph, starter, reference, operations, values, GraphIndex.of(graph))
 
 
 # The triggers by which an authenticated person starts a run and gives its input.

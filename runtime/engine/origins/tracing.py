@@ -1,4 +1,4 @@
-"""The facts about where the values of an action come from, worked out only if they are needed. Pure."""
+"""The facts about the origins of an action's values, computed only if they are needed. Pure."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def trace(follower: Follower, node: str, inputs: object, operation: Operation, a
 
 
 def _at(made: Traced, place: tuple[str, ...], operation: Operation) -> Origins:
-    """The origins at a place of the input. A value that the declaration fixes is its author's."""
+    """The origins at a place of the input. A value that the declaration fixes comes from the workflow's author."""
     return [[WORKFLOW]] if place[0] in operation.params else under(made, place) or [[UNKNOWN]]
 
 
 def _carried(origins: Origins) -> list[str]:
-    """The fields of results whose whole value stands in an argument; the whole result if the value was made of it."""
+    """The result fields whose whole value is part of an argument; the whole result if the value is computed from it."""
     found = set[str]()
     for one in origins:
         fields = [label.removeprefix(FIELD) for label in one if label.startswith(FIELD)]
@@ -50,7 +50,7 @@ def _carried(origins: Origins) -> list[str]:
 
 
 def _sources(follower: Follower, inputs: object, places: Sequence[tuple[str, ...]]) -> list[Json]:
-    """The paths that an argument is made of, each with the digest of what stands there now."""
+    """The paths that an argument is made from, each with the digest of its current value."""
     found: dict[str, Json] = {}
     for place, ingredients in inputs.ingredients() if isinstance(inputs, Template) else ():
         if any(place[: len(one)] == one or one[: len(place)] == place for one in places):

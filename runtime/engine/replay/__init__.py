@@ -1,1 +1,1 @@
-"""Reading a book again: replay, the past of a run, an agent's story."""
+"""Readings of a whole book: replay, the past of a run, an agent's story."""

@@ -1,7 +1,7 @@
-"""The story of an agent in turns, as faces show it: what its model asked for, and what came of each call. Pure.
+"""The story of an agent by turns, as faces show it: what its model asked for, and the result of each call. Pure.
 
-The story is made of the events of turns and calls. Its words are the model's and the outside's, so faces quote them.
-A call is shown by the text that the model wrote, so neither fixed nor secret inputs are in it.
+The story is made from the events of turns and calls. Its words come from the model and from outside, so faces quote
+them. A call is shown by the text that the model wrote, so neither fixed nor secret inputs are in it.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from msgspec import Struct, field
 
 from core.canonical import Json, JsonObject
 from runtime.engine.book.agent_plan import ASKED_BEFORE
-from runtime.engine.book.agent_result import came_of
+from runtime.engine.book.agent_result import result_of_error
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
-from runtime.engine.model.agent_state import Agent, Came, Stage
+from runtime.engine.model.agent_state import Agent, CallResult, Stage
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow
 from runtime.engine.replay.past import Past, Row
 
 
 class _Turn(Struct):
-    """One turn as its events have told it so far. ``came`` holds the results of its calls, by their numbers.
+    """One turn, from its events so far. ``came`` holds the results of its calls, by their numbers.
 
-    Each is the kind of the result, its reason, and who gave it. Number 0 is the turn itself, if it failed.
+    Each has the kind of the result, its reason, and who gave it. Number 0 is the turn itself, if it failed.
     """
 
     output: JsonObject = field(default_factory=dict)
     usage: list[Mapping[str, Any]] = field(default_factory=list)
     answered: e.AgentAnswered | None = None
-    came: dict[int, tuple[Came, str, str]] = field(default_factory=dict)
+    came: dict[int, tuple[CallResult, str, str]] = field(default_factory=dict)
 
 
 class _Story(Struct):
@@ -67,12 +67,12 @@ def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
         case e.StepSucceeded(output=output) if not call:
             turn.output = output if isinstance(output, dict) else {}
         case e.StepSucceeded():
-            turn.came[call] = (Came.DONE, "", "")
+            turn.came[call] = (CallResult.DONE, "", "")
         case e.StepFailed(detail=detail):
             facts = detail or {}
-            turn.came[call] = (came_of(facts), str(facts.get("message") or ""), str(facts.get("by") or ""))
+            turn.came[call] = (result_of_error(facts), str(facts.get("message") or ""), str(facts.get("by") or ""))
         case e.StepCanceled():
-            turn.came[call] = (Came.CANCELED, "", "")
+            turn.came[call] = (CallResult.CANCELED, "", "")
         case _:
             pass
     if not call and isinstance(event, e.StepSucceeded | e.StepFailed | e.StepRetryScheduled) and event.usage:
@@ -91,7 +91,7 @@ def _shown(key: str, story: _Story, past: Past, steps: Mapping[str, StepRow]) ->
         "status": "" if own is None else str(own.status),
         "limit": past.limits.get(key, ""),
         "calls": len(calls),
-        "refusals": sum(call["came"] == Came.REFUSED for call in calls),
+        "refusals": sum(call["came"] == CallResult.REFUSED for call in calls),
         "tokens": sum(turn["tokens"] for turn in turns),
         "cost_usd": None if None in costs else f"{sum(map(Decimal, filter(None, costs)), Decimal()):f}",
         "turns": turns,
@@ -125,11 +125,11 @@ def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepR
         function = given.get("function") if isinstance(given, dict) else None
         refused = call.get("refused")
         if refused is not None:
-            came, reason, by = Came.REFUSED, str(refused), ""
+            came, reason, by = CallResult.REFUSED, str(refused), ""
         elif step is not None or (number in open_ and not open_[number].over):
-            came, reason, by = turn.came.get(number, (Came.OPEN, "", ""))
+            came, reason, by = turn.came.get(number, (CallResult.OPEN, "", ""))
         else:
-            came, reason, by = Came.REFUSED, ASKED_BEFORE, ""
+            came, reason, by = CallResult.REFUSED, ASKED_BEFORE, ""
         yield {
             "step_key": f"{key}/{number}",
             "tool": call.get("tool"),

@@ -1,6 +1,6 @@
 """A run's past, folded for readers: its steps with their times, its receipts, its checkpoints. Pure.
 
-Everything that is shown of a run follows from its book alone, so nobody can show anything else (promise 6).
+Everything that is shown of a run is derived from its book alone, so nobody can show anything else (promise 6).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Row: TypeAlias = Mapping[str, Any]
 # The text in place of words that retention has removed.
 REMOVED = "Removed by retention."
 
-# The exceptions that the fold may raise for events that do not follow from one another.
+# The exceptions of the fold for events that do not follow from one another.
 MISFITS = (CountersealError, PlanError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
@@ -43,12 +43,12 @@ PAGE_BYTES_MAX = most("page_bytes")
 
 
 class Past(Struct):
-    """A run as its book has made it. ``checkpoints`` are only those that were asked for: a state may be large.
+    """A run as folded from its book. ``checkpoints`` are only the wanted ones, because a state may be large.
 
     ``begun``, ``ended`` and ``retried`` are times of steps, by their keys. ``policies`` are the digests of all policies
     that judged. ``votes`` are all that counted, including those that their voter has replaced. ``versions`` holds the
-    number of the checkpoint that last wrote each channel; ``planned`` says how often the graph was extended before the
-    last one. ``limits`` are the limits that agents have come to, by the agents' keys.
+    number of the checkpoint that last wrote each channel; ``planned`` is the number of extensions of the graph before
+    the last checkpoint. ``limits`` are the limits that agents have reached, by the agents' keys.
     """
 
     run: Run
@@ -76,7 +76,7 @@ class Past(Struct):
 
 
 def graph_of(run: Run, recorded: RecordedEvent, graphs: Sequence[Graph]) -> Graph:
-    """The graph in which an event is folded: the published one, or what extensions and migrations made of it."""
+    """The graph for folding an event: the published one, or that of the last extension or migration."""
     return graphs[run.extensions + isinstance(recorded.event, e.RunExtended | e.RunMigrated)]
 
 
@@ -86,7 +86,7 @@ def place(recorded: RecordedEvent) -> str:
 
 
 def refold(run: Run, recorded: Iterable[RecordedEvent], graphs: Sequence[Graph]) -> Run:
-    """The run after these events. ``Diverged`` names the first line that does not follow from what was before."""
+    """The run after these events. ``Diverged`` names the first line that does not follow from the lines before it."""
     for each in recorded:
         try:
             fold(run, each, graph_of(run, each, graphs))
@@ -109,9 +109,9 @@ def past_of(
 ) -> Past:
     """Fold a book into ``run``, which has no event yet. Checkpoints are kept if their numbers are ``wanted``.
 
-    After the first two, these are kept until they have ``bytes_max`` bytes together.
+    The first two are always kept, further ones only until together they have ``bytes_max`` bytes.
 
-    ``Diverged`` names the first line that does not follow from what was before.
+    ``Diverged`` names the first line that does not follow from the lines before it.
     """
     past = Past(run, bytes_max=bytes_max)
     for each in recorded:
@@ -122,7 +122,7 @@ def past_of(
 
 
 def _made_of(past: Past) -> Row:
-    """The ``source`` of the checkpoint that comes next, and the ``writes`` that it is made of, in their order."""
+    """The ``source`` of the next checkpoint, and the ``writes`` that it applies, in order."""
     run = past.run
     if not run.checkpointed:
         return {"source": "input", "writes": [], "channels": [*run.state.channels]}
@@ -138,7 +138,7 @@ def _made_of(past: Past) -> Row:
 
 
 def _note(past: Past, recorded: RecordedEvent, wanted: Container[int], made_of: Row) -> None:
-    """Note what readers need and the fold does not, such as times. ``made_of`` describes a checkpoint."""
+    """Note what only readers need, such as times. ``made_of`` describes a checkpoint."""
     key = recorded.step or ""
     match recorded.event:
         case e.CheckpointCommitted():
@@ -169,7 +169,7 @@ def _note(past: Past, recorded: RecordedEvent, wanted: Container[int], made_of: 
 
 
 def step_rows(past: Past) -> list[Row]:
-    """The rows of the steps as they are shown."""
+    """The rows of the steps, as shown."""
     return [_step(past, step) for step in past.steps()]
 
 
@@ -207,12 +207,12 @@ _RECEIPT = (
 
 
 def receipt_rows(past: Past) -> list[Row]:
-    """The rows of the receipts as they are shown."""
+    """The rows of the receipts, as shown."""
     return [{**{name: getattr(row, name) for name in _RECEIPT}, "late": late.shown(row)} for row in past.receipts()]
 
 
 def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
-    """The rows of steps, receipts and extensions as retention leaves them: who did what when, and how it ended."""
+    """The rows of steps, receipts and extensions after retention: who did what when, and how it ended."""
     return (
         [{**row, "output": None, "last_error": _facts(row["last_error"])} for row in step_rows(past)],
         [_emptied_receipt(row) for row in receipt_rows(past)],
@@ -221,13 +221,13 @@ def emptied(past: Past) -> tuple[list[Row], list[Row], list[Row]]:
 
 
 _WORDS = dict.fromkeys(("target", "reverse", "reference", "evidence"), "")
-# What only later releases show: a kept card has it no more.
+# The members that cards have since later releases. A card that retention has emptied does not keep them.
 _GONE = ("question", "asker", "link", "sent_at", "answer")
 _LISTS: Row = dict.fromkeys(("changes", "inputs", "sensitive"), ())
 
 
 def questions(past: Past) -> Row:
-    """The private values of each ``approval.requested`` as retention leaves them, by the approval."""
+    """The private values of each ``approval.requested`` after retention, by the approval."""
     return {
         str(key): {
             **{name: getattr(row, name) for name in ("nonce", "terms", "requester")},
@@ -245,7 +245,7 @@ def questions(past: Past) -> Row:
 
 
 def _facts(error: Row | None) -> Row | None:
-    """The public facts of an error, as the audit has them; never the words, which may hold values."""
+    """The public facts of an error, as in the audit; never its message, which may hold values."""
     left = {name: value for name, value in (error or {}).items() if name in ("class", "code", "step", "by")}
     return left or None
 
@@ -261,13 +261,13 @@ def _emptied_receipt(row: Row) -> Row:
         "output": None,
         "late": late.shown({**row, "late": recorded}),
         "resolution": REMOVED if row["resolution"] else None,
-        # A step that shares an effect whose output is gone is told so, instead of going on with nothing.
+        # A later step that shares the effect fails with this error, instead of going on without the removed output.
         "error": OUTPUT_REMOVED if lost else facts and {**facts, "message": REMOVED},
     }
 
 
 def blindly(run: Run, recorded: Iterable[RecordedEvent]) -> Run:
-    """The run after these events, as far as they can be followed without its graph."""
+    """The run after these events, as far as they can be folded without its graph."""
     for each in recorded:
         match each.event:
             case e.CheckpointCommitted(number=number):

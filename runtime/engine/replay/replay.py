@@ -1,7 +1,7 @@
-"""Replay: folds a run's book once more, and evaluates anew everything that an expression had decided (promise 5).
+"""Replay: folds a run's book again, and evaluates anew everything that expressions decided (promise 5).
 
-The fold only follows the book. Replay also checks it: the writes of steps and the choices of conditions must be what
-the expressions give now. If they differ, ``Divergence`` names the line.
+The fold takes the book's values as they are. Replay checks them: the writes of steps and the choices of conditions must
+be what the expressions give now. If they differ, ``Divergence`` names the line.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from runtime.engine.replay.retracing import Retracing
 Writes: TypeAlias = "Callable[[Graph, State, Mapping[str, object], str, Mapping[str, Json]], JsonObject]"
 
 
-# Judges an action anew by the facts that were recorded: the outcome and the ids of the rules that fired; None if the
-# decision was no rule's (a cap, or a policy that could not be read).
+# Judges an action anew by the recorded facts. Returns the outcome and the ids of the rules that fired; None if no rule
+# made the decision (but a cap, or a policy that could not be read).
 Judge: TypeAlias = "Callable[[e.DecisionMade], tuple[str, list[Json]] | None]"
 
 
 class Divergence(Exception):
-    """The book does not follow from what it said before; ``where`` names the line."""
+    """A line of the book does not follow from the lines before it; ``where`` names it."""
 
     def __init__(self, where: str, what: str) -> None:
         super().__init__(f"{where}: {what}")
@@ -60,9 +60,9 @@ class Derived(Struct, frozen=True):
 
 
 class Replay(Struct, frozen=True):
-    """The start of a replay: the run before its first event, its events, and the graph after each extension.
+    """The input of a replay: the run before its first event, its events, and the graph after each extension.
 
-    ``origins`` finds anew where values come from; without it the recorded origins count.
+    ``origins`` recomputes the origins of values; without it the recorded origins are believed.
     """
 
     first: Run
@@ -91,7 +91,7 @@ def unopened(run_id: UUID, run_key: bytes, graph: Graph) -> Run:
 
 
 def replay(book: Replay) -> Iterator[Derived]:
-    """Every checkpoint of the book, derived in its order. ``Divergence`` if the book cannot be followed."""
+    """Derive every checkpoint of the book, in order. ``Divergence`` names the first line that does not follow."""
     run, recalled = book.first, dict[str, Mapping[str, Json]]()
     for recorded in book.events:
         if isinstance(recorded.event, e.ActionRecalled) and recorded.event.ended is not None:
@@ -175,7 +175,7 @@ def _variables(run: Run, graph: Graph, recorded: RecordedEvent, event: e.StepSuc
 
 
 def _of_agent(run: Run, recorded: RecordedEvent, graph: Graph, book: Replay) -> str | None:
-    """The way in which an agent's event differs from what follows from the events before it; None if it does not."""
+    """The difference between an agent's event and what the earlier events give; None if there is none."""
     step, key = recorded.step or "", StepKey.of(recorded.step or "").agent
     node, agent = graph.leaf(key), run.state.agents.get(key)
     if not isinstance(node, AgentNode):

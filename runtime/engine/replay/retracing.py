@@ -1,7 +1,7 @@
 """Recomputes each recorded origin of a value from the earlier events of the book. Pure.
 
-What the book tells about other runs is believed: the origins of the run's input, and of the results of its child runs.
-Nothing is found anew for an agent that remembered turns which were erased since.
+The book is believed about other runs: the origins of the run's input, and of the results of its child runs. For an
+agent that remembered turns which were erased since, no origins are recomputed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.canonical import Json, JsonObject, canonical_bytes
 from core.origins.matching import VERSION
 from policy.facts import is_traced
 from runtime.engine.book import edits
-from runtime.engine.book.agent_chat import Chat, Listeners, Others, chat_of
+from runtime.engine.book.agent_chat import Chat, ConversationCache, Others, chat_of
 from runtime.engine.book.draft import seen_by
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.life.facts import trace_by
@@ -30,7 +30,7 @@ from runtime.engine.model.rows import StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.traces import Trace
 from runtime.engine.model.workflow import Workflow
-from runtime.engine.origins.agent import given_of
+from runtime.engine.origins.agent import message_sources
 from runtime.engine.origins.follow import Follower, follower_of
 
 _READ = "agent.read"
@@ -38,10 +38,10 @@ _CAPPED = "cap:"
 
 
 class Retracing(Struct):
-    """Everything needed to find origins in one run. ``editions`` are its workflow, and what each extension made of it.
+    """Everything needed to find origins in one run. ``editions`` are its workflow, at first and after each extension.
 
-    ``starters`` gives the origins that the run's input may have had at a time: more than one if the people of that
-    time are no longer known. ``others`` are the books of agents whose turns are remembered.
+    ``starters`` gives the possible origins of the run's input at a time: more than one if the directory of that time is
+    no longer known. ``others`` are the books of agents whose turns are remembered.
     """
 
     editions: Sequence[Workflow]
@@ -50,16 +50,16 @@ class Retracing(Struct):
     others: Others = field(default_factory=dict)
     _of_agents: dict[str, list[RecordedEvent]] = field(default_factory=dict)
     _chats: dict[str, tuple[str, Chat]] = field(default_factory=dict)
-    _listeners: Listeners = field(default_factory=Listeners)
+    _listeners: ConversationCache = field(default_factory=ConversationCache)
 
     def hear(self, recorded: RecordedEvent) -> None:
-        """Take in an event of an agent, or of a turn or a call of it."""
+        """Read an event of an agent, or of one of its turns or calls."""
         key = StepKey.of(recorded.step or "").agent
         if isinstance(recorded.event, e.AgentBegan) or key in self._of_agents:
             self._of_agents.setdefault(key, []).append(recorded)
 
     def of_decision(self, run: Run, judged: RecordedEvent, event: e.DecisionMade) -> str | None:
-        """The way in which a decision's recorded origins differ from those found anew; None if they do not."""
+        """The difference between a decision's recorded origins and the recomputed ones; None if there is none."""
         recorded, facts = event.origins, event.facts or {}
         read = {name: value for name, value in facts.items() if is_traced(name)}
         step = run.steps[judged.step or ""]
@@ -82,9 +82,9 @@ class Retracing(Struct):
         return "was judged by other origins than its values have"
 
     def of_agent(self, run: Run, node: AgentNode, recorded: RecordedEvent, event: e.AgentBegan) -> str | None:
-        """The way in which an agent's recorded sources differ from those found anew; None if they do not."""
+        """The difference between an agent's recorded sources and the recomputed ones; None if there is none."""
         for starter in self.starters(recorded.at):
-            found = given_of(self._follower(run, recorded.step or "", starter), node, event.messages or [])
+            found = message_sources(self._follower(run, recorded.step or "", starter), node, event.messages or [])
             if _equal([*found], [*(event.sources or [])]):
                 return None
         return "began with other sources than its words have"
@@ -112,7 +112,7 @@ class Retracing(Struct):
         return kept_action(operation, {**inputs, **operation.params})  # it was checked when it was judged
 
     def _chat(self, key: str) -> Chat | None:
-        """Everything that the model had been shown; the same for all calls of a turn."""
+        """The messages that the model had been shown; the same for all calls of a turn."""
         if "/" not in key:
             return None
         agent, at = StepKey.of(key).agent, StepKey.of(key).in_turn
@@ -131,7 +131,7 @@ def _matched_by(origins: JsonObject) -> int:
 
 
 def _capped(event: e.DecisionMade) -> bool:
-    """True if a cap has denied it before its values were looked at."""
+    """True if a cap has denied the action before its values were looked at."""
     return any(str(rule).startswith(_CAPPED) for rule in event.rules)
 
 

@@ -1,6 +1,6 @@
 """The fold: the only place where a run's state changes (promise 6). Pure.
 
-``fold`` applies one event. The transition that tells the event, a reader after a crash, replay and the oracle of the
+``fold`` applies one event. The transition that records the event, a reader after a crash, replay and the oracle of the
 tests all use it. Every status moves through its table in ``runtime.engine.model.states``, ``approvals.model`` and
 ``evidence.receipts``; a move that a table lacks is a ``ConsistencyError``.
 """
@@ -36,7 +36,7 @@ def fold(run: Run, recorded: RecordedEvent, graph: Graph, crossing: Crossing | N
     has just computed; without it, it is computed by the checkpoint's choices. ``ConsistencyError`` for a move that no
     table has, or a time before that of the step's last line; ``Diverged`` if a checkpoint is not the recorded one.
     """
-    # A late answer is exempt: the worker that tells it has lost the step, and does not know the times of the next one.
+    # A late answer is exempt: its worker has lost its lease, and does not know the step's later times.
     if recorded.step in run.steps and not isinstance(recorded.event, e.ActionLate):
         if recorded.at < run.times.get(recorded.step, recorded.at):
             raise ConsistencyError(f"the time of {recorded.step} runs back")
@@ -107,7 +107,7 @@ def _migrated(run: Run, recorded: RecordedEvent, event: e.RunMigrated, graph: Gr
 
 
 def _forked(run: Run, recorded: RecordedEvent, event: e.RunForked, graph: Graph) -> None:
-    """Begin with the state of another run. What it holds as done is done; an answer at a gate is never taken over."""
+    """Begin with the state of another run: its done steps are done. Answers at gates are never taken over."""
     state = State.from_json(event.state)
     if run.checkpointed or any(gates_passed(graph, state)):
         raise ConsistencyError("a run takes over a state only before its first checkpoint, and never behind a gate")
@@ -161,7 +161,7 @@ def _reopened(run: Run, recorded: RecordedEvent, event: e.RunReopened) -> None:
 
 
 def _checkpoint(run: Run, event: e.CheckpointCommitted, graph: Graph, crossing: Crossing | None) -> None:
-    """Cross the barrier: the writes of the super-step are in the channels, and the next super-step begins."""
+    """Cross the barrier: put the writes of the super-step into the channels, and begin the next super-step."""
     if crossing is None:
         crossing = _as_recorded(run, event, graph)
     if (crossing.checkpoint.superstep, blind(run.run_key, crossing.checkpoint.digest)) != (event.number, event.digest):
@@ -193,7 +193,7 @@ def _as_recorded(run: Run, event: e.CheckpointCommitted, graph: Graph) -> Crossi
     return cross(run, graph, choices) if run.checkpointed else begin(run, graph, choices, run.state.copy(), 0)
 
 
-# People first: a run that waits for an approval and a timer waits for people.
+# Approvals come first: the status of a run that waits for people and for a timer says that it waits for people.
 _PARKING = (
     (StepState.WAITING_APPROVAL, RunEvent.PARK),
     (StepState.WAITING, RunEvent.WAIT),
@@ -202,7 +202,7 @@ _PARKING = (
 
 
 def _park_run(run: Run) -> None:
-    """Give the run the status that says what it waits for: none of its steps can go on by itself."""
+    """Set the status that says what the run waits for, because none of its steps can go on by itself."""
     kinds = {wait.partition(":")[0] for wait in run.state.parked.values()}
     for status, event in _PARKING:
         if PARKED[status] in kinds:
@@ -210,7 +210,7 @@ def _park_run(run: Run) -> None:
             return
 
 
-# None: the event changes nothing by itself, the events beside it do.
+# None: the event itself changes nothing; other events of the same append do.
 _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None] = {
     e.RunOpened: None,
     e.RunStarted: _started,
@@ -246,7 +246,7 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.DecisionMade: None,
     e.PreflightFailed: None,
     e.ApprovalRequested: of_waits.asked,
-    e.ApprovalSaid: of_waits.said,
+    e.ApprovalSaid: of_waits.approval_said,
     e.ApprovalReassigned: of_waits.reassigned,
     e.ApprovalEdited: of_waits.edited,
     e.ApprovalVoted: of_waits.voted,
@@ -258,14 +258,14 @@ _FOLDS: Mapping[type[e.Event], Callable[[Run, RecordedEvent, Any], None] | None]
     e.ApprovalExpired: of_waits.expired,
     e.ApprovalReminded: of_waits.reminded,
     e.ApprovalEscalated: of_waits.reminded,
-    e.GrantGiven: of_grants.given,
+    e.GrantGiven: of_grants.grant_given,
     e.GrantRevoked: of_grants.revoked,
     e.GrantEnded: of_grants.ended,
     e.ActionIntended: of_steps.intended,
     e.ActionSucceeded: of_steps.action_succeeded,
     e.ActionFailed: of_steps.action_failed,
     e.ActionInDoubt: of_steps.in_doubt,
-    e.ActionHeld: of_steps.held,
+    e.ActionHeld: of_steps.action_held,
     e.ActionDoubtResolved: of_steps.doubt_resolved,
     e.ActionRecalled: of_steps.recalled,
     e.ActionLate: of_steps.late,

@@ -1,4 +1,4 @@
-"""The fold of grants: given, used, taken back, over."""
+"""The fold of grants: a grant is given, used, taken back, or ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from runtime.engine.model.run import GrantRow, Run
 REVOKED = "revoked"
 
 
-def given(run: Run, recorded: RecordedEvent, event: e.GrantGiven) -> None:
+def grant_given(run: Run, recorded: RecordedEvent, event: e.GrantGiven) -> None:
     if event.grant in run.grants:
         raise ConsistencyError(f"the grant {event.grant} was given before")
     run.grants[event.grant] = GrantRow(
@@ -46,7 +46,7 @@ def ended(run: Run, recorded: RecordedEvent, event: e.GrantEnded) -> None:
 
 
 def used(run: Run, grant_id: UUID) -> None:
-    """Count a use. A use beyond what was given, or of a grant that is over, is an illegal move: nothing is appended."""
+    """Count a use. Using a grant too often, or one that is over, is an illegal move: nothing is appended."""
     grant = _of(run, grant_id)
     if not grant.left:
         raise ConsistencyError(f"the grant {grant_id} lets nothing out any more")

@@ -1,4 +1,4 @@
-"""The fold of steps that are held after they have failed, and of what people say becomes of them."""
+"""The fold of steps that are held after a failure, and of the people's answers about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN, WITHOUT, CANCEL = "again", "without", "cancel"
 
 
 def step_held(run: Run, recorded: RecordedEvent, event: e.StepHeld) -> None:
-    """Keep a failed step open. It leaves its super-step like any step that waits."""
+    """Keep a failed step open. It leaves its super-step, as every step that waits does."""
     step, error = step_of(run, recorded), error_of(event)
     opened = (event.wait, step.step_id, step.key, WaitKind.HOLD, WaitState.WAITING, str(event.wait))
     context: JsonObject = {"group": event.group, "error": error, "doubtful": doubtful(run, step.key)}
@@ -37,7 +37,7 @@ def doubtful(run: Run, key: str) -> bool:
 
 
 def answered(run: Run, recorded: RecordedEvent, event: e.HoldAnswered) -> None:
-    """Apply what a person said. The step resumes, or the run is canceled, by the event that follows."""
+    """Apply a person's answer about a held step. The next event resumes the step, or cancels the run."""
     step, by = step_of(run, recorded), f"{recorded.actor.kind}:{recorded.actor.id}"
     if event.kind is not WaitKind.HOLD:
         return  # a retry that comes sooner
@@ -50,7 +50,7 @@ def answered(run: Run, recorded: RecordedEvent, event: e.HoldAnswered) -> None:
 
 
 def _begin_anew(run: Run, recorded: RecordedEvent, key: str) -> None:
-    """Make the step as if it had never begun. Its leases are counted on, and what it waited for before is left."""
+    """Reset the step as if it had never begun. Only its count of leases goes on; earlier waits are marked as left."""
     run.tried += 1
     step = run.steps[key]
     fresh = {"attempt": 0, "idempotency_key": None, "last_error": None, "again": run.begun_anew}

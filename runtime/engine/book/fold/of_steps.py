@@ -17,7 +17,7 @@ from runtime.engine.book.fold import of_agents, of_grants
 from runtime.engine.book.fold.of_waits import answer, end_wait
 from runtime.engine.book.recorded import RecordedEvent, parts
 from runtime.engine.model import events as e
-from runtime.engine.model.agent_state import Came
+from runtime.engine.model.agent_state import CallResult
 from runtime.engine.model.errors import DENIED, RELEASED
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
@@ -46,7 +46,7 @@ _EXECUTING = (StepState.READY, StepState.RUNNING)
 
 
 def _move(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> StepRow:
-    """Move the step of an event. A step that was executing, and is not any more, leaves its super-step."""
+    """Move the step of an event. A step that stops executing leaves its super-step."""
     step = step_of(run, recorded)
     moved = run.steps[step.key] = replace(step, status=STEP.next[step.status, event], **changes)
     if step.status in _EXECUTING and moved.status not in _EXECUTING:
@@ -69,7 +69,7 @@ def step_succeeded(run: Run, recorded: RecordedEvent, event: e.StepSucceeded) ->
     step = _move(run, recorded, StepEvent.SUCCEED, **ended, last_error=None)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
-        of_agents.over(run, step.key, Came.DONE, event.output)
+        of_agents.ended(run, step.key, CallResult.DONE, event.output)
 
 
 def step_failed(run: Run, recorded: RecordedEvent, event: e.StepFailed) -> None:
@@ -86,14 +86,14 @@ def step_failed(run: Run, recorded: RecordedEvent, event: e.StepFailed) -> None:
 
 
 def error_of(event: e.StepFailed | e.StepHeld) -> JsonObject:
-    # If the run's key is lost, the event has no detail. The public part of the error is known all the same.
+    # If the run's key is lost, the event has no detail. The public part of the error is still known.
     lost = "What happened cannot be recorded: the key of this run is lost."
     error: JsonObject = event.detail or {"class": event.kind, "code": event.code, "message": lost}
     return {name: value for name, value in error.items() if name != RELEASED}
 
 
 def note_failure(run: Run, recorded: RecordedEvent, event: e.StepFailed | e.StepHeld, error: JsonObject) -> None:
-    """Note what a failure means besides the step's status: a denial, its words, approvals that nothing has used."""
+    """Note the effects of a failure besides the step's status: a denial, the error message, unused approvals."""
     key = recorded.step or ""
     run.refused += event.code == DENIED
     contributors.failed(run.state, key, event.shaped or ())
@@ -137,7 +137,7 @@ def step_resumed(run: Run, recorded: RecordedEvent, event: e.StepResumed) -> Non
         end_wait(run, wait.wait_id, WaitEvent.COMPLETE)
     step = step_of(run, recorded)
     if step.superstep == run.superstep and step.key in run.state.parked:
-        # A reader of the run between here and the barrier sees a step that is ready, and not why it had parked.
+        # Until the barrier, a reader of the run sees that the step is ready, and no longer why it had parked.
         run.state.parked[step.key] = f"wait:{wait_of(run.run_id, step)}"
     _move(run, recorded, StepEvent.RESUME, superstep=run.superstep + 1, eligible_in=None)
     # If the run is still running, the barrier of its last step is due.
@@ -147,7 +147,7 @@ def step_resumed(run: Run, recorded: RecordedEvent, event: e.StepResumed) -> Non
 
 def step_set_back(run: Run, recorded: RecordedEvent, event: e.StepSetBack) -> None:
     step = step_of(run, recorded)
-    # If the run's key is lost, the event has no detail. The count is kept all the same, so that retries end.
+    # If the run's key is lost, the event has no detail. The count is still kept, so that retries end.
     run.steps[step.key] = replace(step, last_error=event.detail or {"setbacks": event.setbacks})
 
 
@@ -159,7 +159,7 @@ def step_canceled(run: Run, recorded: RecordedEvent, event: e.StepCanceled) -> N
         end_wait(run, wait.wait_id, WaitEvent.CANCEL)
     run.state.parked.pop(key, None)
     if StepKey.of(key).is_inner:
-        of_agents.over(run, key, Came.CANCELED, None)
+        of_agents.ended(run, key, CallResult.CANCELED, None)
 
 
 def lease_expired(run: Run, recorded: RecordedEvent, event: e.LeaseExpired) -> None:
@@ -223,7 +223,7 @@ def _version(proposed: JsonObject | None) -> str | None:
 
 
 def unneeded(run: Run, recorded: RecordedEvent, event: e.ActionUnneeded) -> None:
-    """Keep the receipt of a write that had nothing to do. It is no write, and counts as none."""
+    """Keep the receipt of a write that had nothing to do. It does not count as a write."""
     run.receipts[event.receipt] = ReceiptRow(
         receipt_id=event.receipt,
         run_id=run.run_id,
@@ -248,7 +248,7 @@ def unneeded(run: Run, recorded: RecordedEvent, event: e.ActionUnneeded) -> None
 def _move_receipt(
     run: Run, recorded: RecordedEvent, receipt_id: UUID, event: ReceiptEvent | None = None, **changes: Any
 ) -> ReceiptRow:
-    """Change a receipt, and move its status by the event if there is one; the receipt afterwards."""
+    """Change a receipt, and move its status by the event if there is one. Returns the changed receipt."""
     receipt = run.receipts.get(receipt_id)
     if receipt is None:
         raise ConsistencyError(f"there is no receipt {receipt_id}")
@@ -275,7 +275,7 @@ def action_failed(run: Run, recorded: RecordedEvent, event: e.ActionFailed) -> N
 
 
 def _failed_again(run: Run, recorded: RecordedEvent, approval: Json, error: JsonObject) -> None:
-    """Note that a call failed after people had approved it: once for each approval, with its last error."""
+    """Note that an approved call failed: one entry for each approval, with the last error."""
     asked = run.approvals.get(UUID(approval)) if isinstance(approval, str) else None
     if asked is None or not asked.key:
         return
@@ -289,7 +289,7 @@ def in_doubt(run: Run, recorded: RecordedEvent, event: e.ActionInDoubt) -> None:
     _move_receipt(run, recorded, event.receipt, ReceiptEvent.DOUBT, resolution=event.why)
 
 
-def held(run: Run, recorded: RecordedEvent, event: e.ActionHeld) -> None:
+def action_held(run: Run, recorded: RecordedEvent, event: e.ActionHeld) -> None:
     _move_receipt(run, recorded, event.receipt, resolution=event.why)
 
 

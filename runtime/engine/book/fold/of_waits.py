@@ -98,15 +98,15 @@ def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
 ASKS, ANSWERS, COMMENTS, HANDS_ON = "asks", "answers", "comments", "hands_on"
 
 
-def said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
-    """Keep what was said. Whoever answers has shaped what people decide by."""
+def approval_said(run: Run, recorded: RecordedEvent, event: e.ApprovalSaid) -> None:
+    """Keep a remark about a question. Whoever answers an approver has shaped what the approvers decide by."""
     run.said.append(SaidRow(event.approval, recorded.actor.id, event.said, event.text, recorded.at))
     if event.said == ANSWERS:
-        contributors.told(run.state, recorded.step or "", recorded.actor.kind, recorded.actor.id)
+        contributors.answered(run.state, recorded.step or "", recorded.actor.kind, recorded.actor.id)
 
 
 def edited(run: Run, recorded: RecordedEvent, event: e.ApprovalEdited) -> None:
-    """Keep what the step's input is from now on, with what each value was at first. The editor has shaped it."""
+    """Keep the edited values of the step's input, each with its first value. The editor has shaped the input."""
     key, asked = recorded.step or "", run.approvals.get(event.approval)
     open_ = event.approval in run.answers and run.answers[event.approval].status == ApprovalStatus.REQUESTED
     if asked is None or asked.step_key != key or not open_:

@@ -1,8 +1,8 @@
 """The events of a run: a closed set, each with typed facts (promise 6: the event is the move).
 
-An event has two kinds of fields. A public field stands in the event's audit line. A ``Private`` field holds a value:
-it lies beside the line in the journal, and the line commits to it path by path (``book.recorded``). A field that
-has its default value is left out. ``fold`` makes a run's state of these events and of nothing else.
+An event has two kinds of fields. A public field stands in the event's audit line. A ``Private`` field holds a value: it
+lies beside the line in the journal, and the line commits to it path by path (``book.recorded``). A field that has its
+default value is left out. ``fold`` derives a run's state from these events and from nothing else.
 """
 
 from __future__ import annotations

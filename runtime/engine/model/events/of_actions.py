@@ -17,10 +17,9 @@ class DecisionMade(Struct, frozen=True):
     """Policy has judged an action. ``action`` is its blinded digest, ``digest`` the digest itself.
 
     ``policies`` are all that were evaluated. ``rules`` and ``errors`` are ids; ``fired`` and ``faults`` are the rules
-    and errors with their words.
-    ``contributors`` are those who shaped the action, by role and principal; None for the run's requester alone.
-    ``origins`` say where its values come from, by which version of the matcher, if a rule has read that. ``summary`` is
-    what was denied, in the operation's words; nothing else tells it.
+    and errors with their words. ``contributors`` are those who shaped the action, by role and principal; None for the
+    run's requester alone. ``origins`` say where its values come from, and by which version of the matcher, if a rule
+    has read origins. ``summary`` describes a denied action in the operation's words; no other event does.
     """
 
     TYPE: ClassVar = EventType.DECISION_MADE
@@ -42,18 +41,18 @@ class DecisionMade(Struct, frozen=True):
 
 
 class ActionIntended(Struct, frozen=True):
-    """The action may go out (promise 1): written before it goes. A retry of the same receipt tells no values again.
+    """The action may go out; this is written before it goes (promise 1). A retry of a receipt does not repeat values.
 
     ``decision`` let it out; ``approval`` is the approval that it consumes. ``replaces`` is the failed receipt of
     another action that held the key. ``shared`` says that other steps and runs may share the effect by its key.
     ``authority`` is the approval of a retry and its terms, if they are not the receipt's. ``directory`` is the digest
     of the people by whom the approval's votes were counted again. ``same`` is the digest of the call, if a rule counts
     equal calls. ``shaped`` are the marks of those who shaped a shared effect, for the steps that reuse its result.
-    ``approved_version`` is the target's version that people saw; the one that is acted on stands in ``proposed``, or
-    for a retry that has read another one, in ``read``. ``stop`` is the tenant's number under which no pause held it
-    back: each change of pauses, policies or people moves it. ``grant`` is the one that it uses in place of an approval,
-    and ``covers`` the blinded digest of what that covers. ``reverses`` is the receipt that this one undoes. ``gate`` is
-    the blinded digest of the call that an agent carries out itself, by its only permit.
+    ``approved_version`` is the target's version that people saw. The version that is acted on is in ``proposed``, or in
+    ``read`` for a retry that has read another one. ``stop`` is the tenant's number under which no pause held it back:
+    each change of pauses, policies or people changes that number. ``grant`` is the grant that it uses in place of an
+    approval, and ``covers`` the blinded digest of what the grant covers. ``reverses`` is the receipt that this one
+    undoes. ``gate`` is the blinded digest of the call that an agent carries out itself, by its only permit.
     """
 
     TYPE: ClassVar = EventType.ACTION_INTENDED
@@ -86,9 +85,10 @@ class ActionIntended(Struct, frozen=True):
 
 
 class ActionUnneeded(Struct, frozen=True):
-    """There is nothing to do: the target holds every value already, so nothing is sent and nobody is asked.
+    """The action has nothing to do: the target holds every value already, so nothing is sent and nobody is asked.
 
-    ``decision`` did not deny it. ``proposed`` has what was read; ``output`` is what the write would have given.
+    ``decision`` did not deny it. ``proposed`` has the values that were read; ``output`` is what the write would have
+    returned.
     """
 
     TYPE: ClassVar = EventType.ACTION_UNNEEDED
@@ -106,10 +106,10 @@ class ActionUnneeded(Struct, frozen=True):
 class ActionSucceeded(Struct, frozen=True):
     """The effect happened. ``unusable`` says why its output cannot be used, for the steps that share the effect.
 
-    ``altered`` names the fields that read back otherwise than asked; ``unusable`` then has what was asked and found.
-    ``shaped`` are the marks of those who wrote outside what the output holds. ``secrets`` are those that the call was
-    given, each as ``name@version``, and never a value. ``ran`` is the blinded digest of the call that ran, as the agent
-    reports it that has carried it out.
+    ``altered`` names the fields whose values differ from those asked for; ``unusable`` then has both values. ``shaped``
+    are the marks of those who wrote the output's values in the outside system. ``secrets`` are those that the call was
+    given, each as ``name@version``, and never a value. ``ran`` is the blinded digest of the call that ran, as reported
+    by the agent that carried it out.
     """
 
     TYPE: ClassVar = EventType.ACTION_SUCCEEDED
@@ -145,7 +145,7 @@ class ActionInDoubt(Struct, frozen=True):
 
 
 class ActionHeld(Struct, frozen=True):
-    """The action stays in doubt for now, or for good: it is not sent again. ``why`` is the reason."""
+    """The action stays in doubt, for now or for good, and is not sent again. ``why`` is the reason."""
 
     TYPE: ClassVar = EventType.ACTION_HELD
     receipt: UUID
@@ -153,11 +153,11 @@ class ActionHeld(Struct, frozen=True):
 
 
 class ActionDoubtResolved(Struct, frozen=True):
-    """The doubt is over; ``how`` says by what. ``not_applied`` is followed by a new intent.
+    """The doubt is over; ``how`` says why. After ``not_applied`` a new intent may follow.
 
-    ``by`` says who ended it: the target was asked (``probe``), it takes the same call twice for one (``again``),
-    ``people`` said so, by ``approval``, or nobody did in time (``none``).
-    ``altered`` and ``unusable`` are those of ``ActionSucceeded``.
+    ``by`` says who ended it: a probe of the target (``probe``), a repeat that the target dedupes (``again``),
+    ``people`` by their ``approval``, or nobody in time (``none``). ``altered`` and ``unusable`` are those of
+    ``ActionSucceeded``.
     """
 
     TYPE: ClassVar = EventType.ACTION_DOUBT_RESOLVED
@@ -172,10 +172,10 @@ class ActionDoubtResolved(Struct, frozen=True):
 
 
 class ActionRecalled(Struct, frozen=True):
-    """The result of a recorded effect is reused; nothing is sent. ``run`` performed it, if not this run.
+    """The result of a recorded effect is reused; nothing is sent. ``run`` is the run that performed it, if another.
 
-    ``ended`` says who told its end, if that came from outside. ``shaped`` are the marks of those who shaped the effect,
-    if another step performed it.
+    ``ended`` says who reported its end, if the end came from outside. ``shaped`` are the marks of those who shaped the
+    effect, if another step performed it.
     """
 
     TYPE: ClassVar = EventType.ACTION_RECALLED
@@ -186,9 +186,9 @@ class ActionRecalled(Struct, frozen=True):
 
 
 class ActionLate(Struct, frozen=True):
-    """A worker that had lost its lease tells what it knows of its call. It decides nothing, even after the run's end.
+    """A worker that had lost its lease reports on its call. This decides nothing, and may come after the run's end.
 
-    ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are RFC 3339, of the database's time.
+    ``epoch`` is that of the lost lease. ``sent`` and ``answered`` are times of the database in RFC 3339.
     """
 
     TYPE: ClassVar = EventType.ACTION_LATE

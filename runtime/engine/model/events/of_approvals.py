@@ -15,11 +15,11 @@ from runtime.engine.model.events.private import Private
 class ApprovalRequested(Struct, frozen=True):
     """A question was put to people. ``card`` commits to ``shown``; ``expires`` is in seconds from now.
 
-    ``contributors`` are those who shaped what is asked, with the people that they were then; None for the run's
-    requester alone. ``key`` names what a rejection would bind, and ``askers`` are all who have asked for it, the latest
-    first; ``refusals`` are those that were read of the tenant's table and bind, ``failed`` the earlier failures of the
-    same call. ``directory`` is the digest of the people of whom the contributors were found. ``secret`` says that the
-    card has secret values, so that its evidence withholds it.
+    ``contributors`` are those who shaped what is asked, as the directory knew them then; None for the run's requester
+    alone. ``key`` names the call or question that a rejection would bind, and ``askers`` are all who have asked for it,
+    the latest first; ``refusals`` are the binding ones from the tenant's table, ``failed`` the earlier failures of the
+    same call. ``directory`` is the digest of the directory in which the contributors were looked up. ``secret`` says
+    that the card has secret values, so that its evidence withholds it.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_REQUESTED
@@ -48,8 +48,8 @@ class ApprovalRequested(Struct, frozen=True):
 class PreflightFailed(Struct, frozen=True):
     """A check before people are asked has failed, so nobody was asked. ``check`` names it.
 
-    ``directory`` is the digest of the people who were counted. ``refusals`` are those that bind, ``failed`` the earlier
-    failures of the same call.
+    ``directory`` is the digest of the directory that was checked. ``refusals`` are the binding ones, ``failed`` the
+    earlier failures of the same call.
     """
 
     TYPE: ClassVar = EventType.PREFLIGHT_FAILED
@@ -63,7 +63,7 @@ class PreflightFailed(Struct, frozen=True):
 class ApprovalSaid(Struct, frozen=True):
     """A person has said something about an open question; the event's actor is that person.
 
-    ``said``: `asks` for more, `answers`, or `comments`. Whoever answers has a part in what is asked from then on.
+    ``said`` is `asks` (for more information), `answers` or `comments`. Whoever answers is a contributor from then on.
     ``identity`` as in ``ApprovalVoted``.
     """
 
@@ -79,8 +79,8 @@ class ApprovalSaid(Struct, frozen=True):
 class ApprovalReassigned(Struct, frozen=True):
     """A person has handed the question on; the event's actor is that person.
 
-    ``to`` is called from now on: the id of a person, or the key of a group (``core.terms.GroupQuorum.key``). Who may
-    decide stays as the terms say.
+    ``to`` is notified from now on: the id of a person, or the key of a group (``core.terms.GroupQuorum.key``). The
+    terms still say who may decide.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_REASSIGNED
@@ -110,11 +110,11 @@ class ApprovalEdited(Struct, frozen=True):
 class ApprovalVoted(Struct, frozen=True):
     """A person has voted; the event's actor is that person.
 
-    ``groups`` are those that they count for, by the ``directory`` with this digest or by Slack. ``identity`` says how
-    the face knew them: the Slack account and the message that was clicked, the token, the console's session. Books of
-    before keep the groups among their values. ``grant`` is what they allow in advance. ``on_behalf`` is the person for
-    whom they have voted, who has delegated this to them (``groups`` are that person's); None for themselves. ``glass``:
-    they have broken the glass, as one of the ``groups`` that may.
+    ``groups`` are those that the vote counts for, by the ``directory`` with this digest or by Slack. ``identity`` says
+    how the face knew the person: the Slack account and the message that was clicked, the token, the console's session.
+    Books of earlier releases keep the groups among their values. ``grant`` is what the person allows in advance.
+    ``on_behalf`` is the person who has delegated the vote to them (``groups`` are that person's); None for their own
+    vote. ``glass`` says that they used emergency access (break glass), as a member of one of the ``groups`` that may.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_VOTED
@@ -134,7 +134,7 @@ class ApprovalVoted(Struct, frozen=True):
 
 
 class ApprovalVoteRefused(Struct, frozen=True):
-    """A vote was refused. The same append acts on the reason of the refusal."""
+    """A vote was refused. The same append acts on the reason for the refusal."""
 
     TYPE: ClassVar = EventType.APPROVAL_VOTE_REFUSED
     approval: UUID
@@ -153,9 +153,9 @@ class ApprovalDecided(Struct, frozen=True):
 
 
 class ApprovalConsumed(Struct, frozen=True):
-    """A given answer was used by a gate or a doubt. (For actions, ``ActionIntended`` names the approval that it uses.)
+    """A gate or a doubt has used the people's answer. (For actions, ``ActionIntended`` names the used approval.)
 
-    ``directory`` is the digest of the people by whom its votes were counted again.
+    ``directory`` is the digest of the directory by which its votes were counted again.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_CONSUMED
@@ -164,11 +164,11 @@ class ApprovalConsumed(Struct, frozen=True):
 
 
 class ApprovalSuperseded(Struct, frozen=True):
-    """The question is void: what would be done now is not what was asked about (promise 3), or ``why`` says why.
+    """The question is void: the action has changed since it was asked (promise 3), or ``why`` has another reason.
 
-    ``directory`` as in ``ApprovalConsumed``. ``changed`` are the values that are others by now: each names its
-    ``field``, and whose it is (``of``: the ``target``'s, or the ``action``'s), and has ``was`` and ``now``, except for
-    secret ones.
+    ``directory`` as in ``ApprovalConsumed``. ``changed`` are the values that have changed: each names its ``field``,
+    says if it is a value of the ``target`` or of the ``action`` (``of``), and has ``was`` and ``now``, unless it is
+    secret.
     """
 
     TYPE: ClassVar = EventType.APPROVAL_SUPERSEDED
@@ -179,7 +179,7 @@ class ApprovalSuperseded(Struct, frozen=True):
 
 
 class ApprovalDelivered(Struct, frozen=True):
-    """The question's card stands in a channel, where people can see it: its place there. The line says since when."""
+    """The question's card has reached a channel, where people can see it. The event has the card's place and time."""
 
     TYPE: ClassVar = EventType.APPROVAL_DELIVERED
     approval: UUID
@@ -196,7 +196,7 @@ class ApprovalExpired(Struct, frozen=True):
 
 
 class ApprovalReminded(Struct, frozen=True):
-    """The people who were asked are reminded. ``rung`` is the next rung of the ladder, due in ``due`` seconds."""
+    """The people who were asked are reminded. ``rung`` is the next stage (``ask.ladder``), due in ``due`` seconds."""
 
     TYPE: ClassVar = EventType.APPROVAL_REMINDED
     approval: UUID
@@ -206,7 +206,7 @@ class ApprovalReminded(Struct, frozen=True):
 
 
 class ApprovalEscalated(Struct, frozen=True):
-    """Others are asked as well. ``rung`` and ``due`` as in ``ApprovalReminded``."""
+    """Further people are asked. ``rung`` and ``due`` as in ``ApprovalReminded``."""
 
     TYPE: ClassVar = EventType.APPROVAL_ESCALATED
     approval: UUID
@@ -219,11 +219,11 @@ class ApprovalEscalated(Struct, frozen=True):
 
 
 class GrantGiven(Struct, frozen=True):
-    """The voters of an approval allow the same again: ``uses`` times, ``until`` a time (RFC 3339).
+    """The voters of an approval allow the same action again: ``uses`` times, ``until`` a time (RFC 3339).
 
-    ``covers`` blinds ``digest``, of what it covers; ``of`` says that for people. ``agent`` is the key of the agent for
-    which alone it holds, "" for the whole run. ``terms``, ``contributors``, ``votes`` (person and groups) and
-    ``escalated`` are those of the approval: by them the votes are counted again at each use.
+    ``digest`` is that of what the grant covers, ``covers`` its blinded form, and ``of`` describes it for people.
+    ``agent`` is the key of the only agent that may use it, "" for the whole run. ``terms``, ``contributors``, ``votes``
+    (person and groups) and ``escalated`` are those of the approval: each use counts the votes again by them.
     """
 
     TYPE: ClassVar = EventType.GRANT_GIVEN
@@ -251,9 +251,9 @@ class GrantRevoked(Struct, frozen=True):
 
 
 class GrantEnded(Struct, frozen=True):
-    """The grant lets nothing out any more. ``why``: it has expired, is used up, or its voters may not vote any more.
+    """The grant lets nothing out any more. ``why``: it has expired, is used up, or its voters may no longer vote.
 
-    ``directory`` is the digest of the people by whom that was found.
+    ``directory`` is the digest of the directory by which that was found.
     """
 
     TYPE: ClassVar = EventType.GRANT_ENDED

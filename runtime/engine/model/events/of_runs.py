@@ -14,16 +14,16 @@ from runtime.engine.model.states import RunState
 
 
 class RunOpened(Struct, frozen=True):
-    """A trigger has started the run. ``workflow`` is its name, version and digest.
+    """A trigger has started the run. ``workflow`` has the name, version and digest of its workflow.
 
-    ``shaped`` are the marks of those who shaped its input, besides the requester (``book.contributors``).
-    ``channels`` are the first values that are not those of the declaration; ``inherited`` names those that are copies
-    of the parent's channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open``
-    says for how many seconds the run waits for more when its steps are done. ``adder`` is the mark of whoever added the
-    step that has started this run, or a run above it. ``requester`` is the id of the person whom ``requested_by`` stood
-    for by the directory of that moment; None if it stood for nobody. ``started_by`` is the account that was
-    authenticated when it, or the run that has started it, was started over HTTP. ``tenant`` is the run's, so that no
-    book can be moved to another; a book without it is of an earlier release. ``parent`` is the run that has started it.
+    ``shaped`` are the marks of those who shaped its input, besides the requester (``book.contributors``). ``channels``
+    are the first values that are not the declared ones; ``inherited`` names those that are copies of the parent's
+    channels. ``origins`` are those of the input and of the copies, as the parent knows them. ``open`` says for how many
+    seconds the run waits for more steps when its own are done. ``adder`` is the mark of whoever added the step that has
+    started this run, or a run above it. ``requester`` is the id of the person that ``requested_by`` meant in the
+    directory of that moment; None if it meant nobody. ``started_by`` is the account that was authenticated when this
+    run, or the run that has started it, was started over HTTP. ``tenant`` is the run's tenant, so that no book can be
+    moved to another; a book without it is of an earlier release. ``parent`` is the run that has started this one.
     """
 
     TYPE: ClassVar = EventType.RUN_OPENED
@@ -48,7 +48,7 @@ class RunOpened(Struct, frozen=True):
 
 
 class RunStarted(Struct, frozen=True):
-    """The run begins without a step, because its graph has none to take."""
+    """The run begins without a step, because no step of its graph can begin."""
 
     TYPE: ClassVar = EventType.RUN_STARTED
 
@@ -64,9 +64,9 @@ class RunReferenceSet(Struct, frozen=True):
 class RunExtended(Struct, frozen=True):
     """Steps were added to the graph. ``source`` is what was sent, ``operations`` the declarations it froze.
 
-    ``adopted`` are outputs of finished steps that nothing had read before, by step key. ``gates`` are the steps of the
-    root that are, or hold, a gate which the run had still to pass: the new ones come after them. ``early`` names the
-    policies that let the new ones come before such gates.
+    ``adopted`` are outputs of finished steps that no expression had read before, by step key. ``gates`` are the steps
+    of the root that are, or hold, a gate which the run had still to pass: the new steps come after them. ``early``
+    names the policies that let new steps come before these gates.
     """
 
     TYPE: ClassVar = EventType.RUN_EXTENDED
@@ -81,11 +81,12 @@ class RunExtended(Struct, frozen=True):
 
 
 class RunMigrated(Struct, frozen=True):
-    """A person moved the waiting run to another version of its workflow: all that follows is of that version.
+    """A person moved the waiting run to another version of its workflow, which holds for all later events.
 
-    ``workflow`` is its name, version and digest, ``definition`` the digest of its definition and ``before`` that of the
-    one left behind. ``number`` counts together with extensions. ``channels`` are the first values of the channels that
-    are new, ``adopted`` outputs of finished steps that nothing had read before, by step key.
+    ``workflow`` has the new version's name, number and digest, ``definition`` is the digest of its definition and
+    ``before`` that of the old one. ``number`` counts migrations and extensions together. ``channels`` are the first
+    values of the new channels, ``adopted`` the outputs of finished steps that no expression had read before, by step
+    key.
     """
 
     TYPE: ClassVar = EventType.RUN_MIGRATED
@@ -101,12 +102,12 @@ class RunMigrated(Struct, frozen=True):
 
 
 class RunForked(Struct, frozen=True):
-    """A person has begun this run from an earlier point of another one, which is over: the second event of its book.
+    """A person has begun this run from an earlier point of a run that is over. It is the second event of the book.
 
-    ``origin`` is that run, ``line`` the number of its ``checkpoint`` and ``digest`` that line's SHA-256. ``steps`` are
-    those that were done there, each with its operation and its end: they are not done again, and their evidence is the
-    origin's. ``receipts`` are those of their actions. ``again`` are receipts of what the origin has done after that
-    point, and this run may do again. ``state`` is the origin's state at that point.
+    ``origin`` is that run, ``checkpoint`` the point, ``line`` the number of its line and ``digest`` the SHA-256 of that
+    line. ``steps`` are those that were done there, each with its operation and its end: they are not done again, and
+    the origin has their evidence. ``receipts`` are those of their actions. ``again`` are receipts of actions that the
+    origin did after that point, and that this run may do again. ``state`` is the origin's state at that point.
     """
 
     TYPE: ClassVar = EventType.RUN_FORKED
@@ -126,7 +127,7 @@ class RunForked(Struct, frozen=True):
 class RunContinued(Struct, frozen=True):
     """A step has started another run. ``shaped`` are the marks of those who shaped its result.
 
-    ``origins`` are those of its result, if it is over already and knows them, and ``used`` what its models used.
+    ``origins`` are those of its result, if it is over already and knows them, and ``used`` is the usage of its models.
     """
 
     TYPE: ClassVar = EventType.RUN_CONTINUED
@@ -149,7 +150,7 @@ class RunCanceled(Struct, frozen=True):
 class RunPaused(Struct, frozen=True):
     """A person has paused the run: nothing more of it is intended until it is resumed (promise 11).
 
-    ``stop`` is the tenant's stop number under which the pause was in force. An intent under the same one ignored it.
+    ``stop`` is the tenant's stop number under which the pause was in force. An intent with the same number ignored it.
     """
 
     TYPE: ClassVar = EventType.RUN_PAUSED
@@ -169,7 +170,7 @@ class RunResumed(Struct, frozen=True):
 
 
 class RunClosed(Struct, frozen=True):
-    """The run is over. ``error`` is its class, code and step; ``detail`` is all of the error."""
+    """The run is over. ``error`` has the class, code and step of its error; ``detail`` is the whole error."""
 
     TYPE: ClassVar = EventType.RUN_CLOSED
     status: RunState
@@ -179,7 +180,7 @@ class RunClosed(Struct, frozen=True):
 
 
 class RunSealed(Struct, frozen=True):
-    """An open run waits for no more steps: somebody closed it, or its time is over. It ends when its steps are done."""
+    """An open run takes no more steps: somebody closed it, or its time is over. It ends when its steps are done."""
 
     TYPE: ClassVar = EventType.RUN_SEALED
     reason_given: bool
@@ -190,7 +191,7 @@ class RunSealed(Struct, frozen=True):
 class RunReopened(Struct, frozen=True):
     """A person retries a failed run. ``steps`` begin anew, each with the epoch of its last lease.
 
-    ``bundle`` is the SHA-256 of the evidence of how it had ended.
+    ``bundle`` is the SHA-256 of the evidence of its earlier end.
     """
 
     TYPE: ClassVar = EventType.RUN_REOPENED
@@ -202,10 +203,10 @@ class RunReopened(Struct, frozen=True):
 
 
 class CheckpointCommitted(Struct, frozen=True):
-    """The barrier of a super-step. ``digest`` is the blinded digest of the state that the fold has then.
+    """The barrier of a super-step was crossed. ``digest`` is the blinded digest of the state after it.
 
-    ``choices`` are what the conditions and collections of composites gave, in the order in which planning asked.
-    ``halted`` says that the first plan failed, and the run with it.
+    ``choices`` are the values of the conditions and collections of composites, in the order in which planning asked.
+    ``halted`` says that the first plan failed, and so the run failed.
     """
 
     TYPE: ClassVar = EventType.CHECKPOINT_COMMITTED

@@ -23,9 +23,9 @@ class StepStarted(Struct, frozen=True):
 
 
 class StepSucceeded(Struct, frozen=True):
-    """The step is done. ``values`` are its writes by channel, and under ``$reference`` how it names the run.
+    """The step is done. ``values`` are its writes by channel, and under ``$reference`` the run's new reference.
 
-    ``shaped`` are the marks of those who shaped what it has read: a record, an effect of another run, the outside.
+    ``shaped`` are the marks of those who shaped the data it has read: a record, an effect of another run, outside data.
     """
 
     TYPE: ClassVar = EventType.STEP_SUCCEEDED
@@ -39,8 +39,8 @@ class StepSucceeded(Struct, frozen=True):
 class StepFailed(Struct, frozen=True):
     """The step failed for good. ``detail`` is the whole error; ``kind`` and ``code`` are its public part.
 
-    ``shaped`` are the marks of those who wrote its words outside. ``released``: it was held before, and people have let
-    the run go on without it.
+    ``shaped`` are the marks of those who wrote the error message outside. ``released`` says that it was held before,
+    and people let the run go on without it.
     """
 
     TYPE: ClassVar = EventType.STEP_FAILED
@@ -53,7 +53,7 @@ class StepFailed(Struct, frozen=True):
 
 
 class StepHeld(Struct, frozen=True):
-    """The step failed for good and is kept open: members of ``group`` say what becomes of it. All else goes on.
+    """The step failed for good and is held: members of ``group`` decide about it. All other steps go on.
 
     The other fields are those of ``StepFailed``.
     """
@@ -69,7 +69,7 @@ class StepHeld(Struct, frozen=True):
 
 
 class HoldAnswered(Struct, frozen=True):
-    """A person has said what becomes of a step that is held, or that waits for its retry (``kind``).
+    """A person has decided about a step that is held, or that waits for its retry (``kind``).
 
     ``choice`` is ``again``, ``without`` or ``cancel`` (``life.holding.Answer``), ``channel`` the face of the answer.
     """
@@ -86,7 +86,7 @@ class HoldAnswered(Struct, frozen=True):
 class StepParked(Struct, frozen=True):
     """The step waits. The fields from ``due`` on describe a wait that opens here; ``due`` is in seconds.
 
-    ``known`` says that the wait was opened before (``WaitOpened``).
+    ``known`` says that the wait was opened by an earlier event (``WaitOpened``).
     """
 
     TYPE: ClassVar = EventType.STEP_PARKED
@@ -120,7 +120,7 @@ class StepResumed(Struct, frozen=True):
 
 
 class StepSetBack(Struct, frozen=True):
-    """The step met an unexpected error. It is tried again when its lease has run out."""
+    """The step met an unexpected error in Counterseal. It is tried again when its lease has run out."""
 
     TYPE: ClassVar = EventType.STEP_SET_BACK
     setbacks: int
@@ -128,13 +128,13 @@ class StepSetBack(Struct, frozen=True):
 
 
 class StepCanceled(Struct, frozen=True):
-    """The step ends with its run, and its open wait ends with it."""
+    """The step is canceled, with its open wait."""
 
     TYPE: ClassVar = EventType.STEP_CANCELED
 
 
 class LeaseExpired(Struct, frozen=True):
-    """The step's worker is gone; the step is ready for another. ``detail`` counts leases that ran out in a row."""
+    """The lease of the step's worker ran out; the step is ready for another. ``detail`` counts such leases in a row."""
 
     TYPE: ClassVar = EventType.LEASE_EXPIRED
     epoch: int
@@ -143,7 +143,7 @@ class LeaseExpired(Struct, frozen=True):
 
 
 class WaitOpened(Struct, frozen=True):
-    """A wait is opened before its step parks on it, because what is begun outside may end at once."""
+    """A wait is opened before its step parks on it, because work that is begun outside may end at once."""
 
     TYPE: ClassVar = EventType.WAIT_OPENED
     wait: UUID
@@ -155,9 +155,9 @@ class WaitOpened(Struct, frozen=True):
 
 
 class WaitPostponed(Struct, frozen=True):
-    """The deadline of a wait moves: ``due`` is in seconds from now. ``setbacks`` counts what went wrong.
+    """The deadline of a wait moves: ``due`` is in seconds from now. ``setbacks`` counts the errors so far.
 
-    Either a due wait is looked at again later, or the outside has said that it takes longer.
+    Either a due wait is handled again later, or the outside system has said that it takes longer.
     """
 
     TYPE: ClassVar = EventType.WAIT_POSTPONED
@@ -168,7 +168,7 @@ class WaitPostponed(Struct, frozen=True):
 
 
 class WaitCompleted(Struct, frozen=True):
-    """The wait has ended with a result or an error. ``result`` is what the resume sees."""
+    """The wait has ended with a result or an error. ``result`` is what the resumed step sees."""
 
     TYPE: ClassVar = EventType.WAIT_COMPLETED
     wait: UUID
@@ -187,7 +187,7 @@ class WaitTimedOut(Struct, frozen=True):
 
 
 class WaitCanceled(Struct, frozen=True):
-    """The wait was given up. ``why`` is ``changed`` for a task that asks something else by now."""
+    """The wait was canceled. ``why`` is ``changed`` for a task that now asks something else."""
 
     TYPE: ClassVar = EventType.WAIT_CANCELED
     wait: UUID
@@ -196,12 +196,12 @@ class WaitCanceled(Struct, frozen=True):
 
 
 class AgentBegan(Struct, frozen=True):
-    """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of what the model may call.
+    """An agent begins with ``messages``; its turns come next. ``tools`` are the sources of the tools of its model.
 
-    ``fixed`` are the inputs that the author fixed, by the tool's name.
-    ``sources`` say where the messages come from: each an ``origin`` with its ``value``, or with the number of the
-    ``message`` that it is. ``matching`` is the part of the tools' declarations by which origins are found.
-    ``remembered`` are the turns of earlier agents that its model is shown first, each ``[run, step]``.
+    ``fixed`` are the inputs that the author fixed, by the tool's name. ``sources`` say where the messages come from:
+    each is an ``origin`` with its ``value``, or with the number of the whole ``message`` that has that origin.
+    ``matching`` is the part of the tools' declarations by which origins are found. ``remembered`` are the turns of
+    earlier agents that its model is shown first, each ``[run, step]``.
     """
 
     TYPE: ClassVar = EventType.AGENT_BEGAN
@@ -215,7 +215,7 @@ class AgentBegan(Struct, frozen=True):
 
 
 class AgentAnswered(Struct, frozen=True):
-    """The model's answer in a turn, taken apart: it calls tools, gives a result, or does not fit what is wanted.
+    """The model's parsed answer in a turn: it calls tools, gives a result, or does not fit the wanted result.
 
     ``calls`` has one entry for each call, in its order: ``[source, ""]``, or ``[source, code]`` for one that is
     refused. ``said`` are the same calls with their values: id, tool, and input, or the reason of the refusal.
