@@ -20,7 +20,7 @@ from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError, NotFoundError
 from evidence.bundle import Bundle, build_bundle
 from evidence.chain import Actor
-from evidence.container import stated
+from evidence.container import read_predicate
 from evidence.events import EventType
 from evidence.layout import LEAF, PROOF
 from evidence.log.checkpoints import Checkpoint, check_proof
@@ -88,7 +88,7 @@ def logged(path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) ->
     """
     beside = [path.with_name(path.name + end) for end in (LEAF, PROOF)]
     data, leaf, proof = (_read(one) for one in (path, *beside))
-    said, claimed = stated(data), orjson.loads(leaf)
+    said, claimed = read_predicate(data), orjson.loads(leaf)
     if not _is_of(claimed, said):
         raise InputError("is not the leaf of this bundle", where=str(beside[0]))
     keys = [ring.first, *(one.new for one in ring.rotations)]
@@ -100,7 +100,7 @@ def logged(path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) ->
 
 async def logged_in(published: str, path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) -> JsonObject:
     """Check that the log, as it is published at this place, has the leaf of this bundle. Errors as for ``logged``."""
-    said = stated(_read(path))
+    said = read_predicate(_read(path))
     log, problems = await whole(published, ring, str(said["tenant"]))
     if problems:
         raise InputError(f"is not as it was signed: {problems[0]}", where=published, remedy="See `log verify`.")

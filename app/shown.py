@@ -18,7 +18,7 @@ from core.errors import ConsistencyError, CountersealError, NotFoundError
 from evidence import layout
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
-from evidence.container import stated
+from evidence.container import read_predicate
 from evidence.receipts import ReceiptStatus
 from runtime.engine.life.forking import Preview
 from runtime.engine.model.states import RunState
@@ -148,7 +148,7 @@ async def values_of(faces: Faces, tenant: str, row: Row, data: bytes) -> bytes |
 
     ``ConsistencyError`` if it was changed, or is gone although nothing erased it.
     """
-    named = stated(data)[layout.SIDECAR]
+    named = read_predicate(data)[layout.SIDECAR]
     if named is None or row["purged_at"] is not None:
         return None
     store = await faces.blobs(tenant)
@@ -169,7 +169,7 @@ async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
     data = await store.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
-    claimed, asked = {**stated(data)}, {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    claimed, asked = {**read_predicate(data)}, {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
     claimed.pop(layout.SIDECAR)
     asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else claimed["head"]
     if claimed != asked or row["lines"] > row["audit_count"]:

@@ -1,4 +1,4 @@
-"""Stands for the package msgspec in the verifier of one file: as much of it as the verifier uses.
+"""Replaces the package msgspec in the single-file verifier: the parts that the verifier uses.
 
 It is three modules in one: ``msgspec``, ``msgspec.structs`` and ``msgspec.json``.
 """
@@ -133,7 +133,7 @@ def _struct(value: Any, kind: Any) -> Any:
 
 
 def encode(value: Any, *, order: str) -> bytes:
-    """The JSON of a value; ``order`` says that sets are sorted, which they always are."""
+    """The JSON of a value. Sets are always sorted, whatever ``order`` says."""
     assert order == "deterministic", "no other order is used"
     return plain_json.dumps(to_builtins(value), ensure_ascii=False).encode()
 
