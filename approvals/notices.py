@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Word(StrEnum):
-    """The word for what became of something, the same on every face."""
+    """The word for an outcome, the same on every face."""
 
     DONE = "Done"
     ALTERED = "Done, but altered"
