@@ -57,7 +57,7 @@ def members(people: Directory) -> Members:
 
 
 def _unanswered(workflow: Workflow, people: Members | None) -> Iterator[str]:
-    """Steps that would be held for a group in which nobody can answer: they fail the run instead."""
+    """Steps that are to be held for a group in which nobody can answer: their failure fails the run instead."""
     for node in workflow.graph.leaves.values():
         if node.hold and people is not None and not people.get(node.hold):
             words = f"nobody in the directory's group {node.hold!r} can answer, so it is not held"
@@ -76,12 +76,12 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
                 yield f"{place}: {refused.message}"
 
 
-# The event that a function of ServiceNow's connector makes, if it is no update.
+# The event that a function of ServiceNow's connector causes, for functions that do not update.
 _EVENTS = {"create": "insert", "delete": "delete"}
 
 
 def _own_events(workflow: Workflow) -> Iterator[str]:
-    """Steps whose writes to a table are events that start the workflow, or may be."""
+    """Steps whose writes to a table cause events that start the workflow again, or may do so."""
     listens = workflow.servicenow
     if listens is None:
         return

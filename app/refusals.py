@@ -106,9 +106,9 @@ class StrangerLog(_Windows):
 
 
 class UnreadSecrets:
-    """The lines about secrets of incoming requests that could not be had: one line per secret a minute.
+    """The log of secrets of incoming requests that could not be read: one line per secret a minute.
 
-    Whoever sent the request has not proved anything, and is answered as if there were no such endpoint.
+    The sender of the request has proved nothing yet, and gets the same answer as for an unknown endpoint.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -116,7 +116,7 @@ class UnreadSecrets:
         self._told: dict[tuple[str, str], float] = {}
 
     def note(self, tenant: str, place: str, reason: str) -> None:
-        """Tell the operators, unless they were told of this place of the tenant's settings within the last minute."""
+        """Log it for the operators, unless this place of the tenant's settings was logged within the last minute."""
         now, key = self._now(), (tenant, place)
         if now - self._told.get(key, -WINDOW_SECONDS) >= WINDOW_SECONDS:
             self._told[key] = now

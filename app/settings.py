@@ -35,7 +35,7 @@ from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
 from evidence.log.notes import check_name
 
-# The folder in ``home`` with the keys that verifying trusts if it is given none.
+# The folder in ``home`` with the keys that ``evidence verify`` trusts if no key is given.
 TRUSTED = "trusted-keys"
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
@@ -59,7 +59,7 @@ _NEEDED = (
     ("s3_bucket", "s3_object_lock_mode"),
     ("otel_endpoint", "otel_headers"),
 )
-# Read by the tests and the Makefile, never by us.
+# Variables that the tests and the Makefile read, and the product does not.
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "TEST_NODE_MODULES", "DEEP"})
 
 
@@ -299,7 +299,7 @@ class Settings(BaseSettings):
 
     @property
     def pages(self) -> str:
-        """The address to which messages link, "" if no address is set: where this process listens is nobody else's."""
+        """The address to which messages link; "" if none is set, because others may not reach our own address."""
         return self.console_address if self.console_url else ""
 
     @property
@@ -329,7 +329,7 @@ class Settings(BaseSettings):
 
     @property
     def log_path(self) -> Path:
-        """The folder below which each tenant's log stands as others read it."""
+        """The folder in which each tenant's log is published as files."""
         return self.home / "log"
 
     @property

@@ -64,7 +64,7 @@ async def workflow_check(
     if directory_file is not None:
         people = load_directory(context.read_text(directory_file), str(directory_file)).deciders
 
-    children = _given_by(files, catalog)
+    children = _results_of(files, catalog)
 
     async def check(path: Path) -> dict[str, Any]:
         text = context.read_text(path)
@@ -77,11 +77,11 @@ async def workflow_check(
         answer = {"name": found.name, "version": found.version, **structs.asdict(here)}
         return {**answer, "outline": outline(found, policies)}
 
-    await report(files, check, _tell, as_json=as_json)
+    await report(files, check, _print_details, as_json=as_json)
 
 
-def _given_by(files: list[Path], catalog: Catalog) -> dict[str, Any]:
-    """The schemas of what the workflows in these files give, by name and by version. A wrong file gives none."""
+def _results_of(files: list[Path], catalog: Catalog) -> dict[str, Any]:
+    """The schemas of the results of the workflows in these files, by name and version. Invalid files are skipped."""
     from runtime.definition.workflow import load_workflow
 
     found = dict[str, Any]()
@@ -93,7 +93,7 @@ def _given_by(files: list[Path], catalog: Catalog) -> dict[str, Any]:
 
 
 async def _children(found: Workflow) -> dict[str, Any]:
-    """The schemas of what the published workflows give that this one runs; asks the database."""
+    """The schemas of the results of the published workflows that this one runs; asks the database."""
     from runtime.requests.child_runs import given_by
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
@@ -142,7 +142,7 @@ async def report(
         raise typer.Exit(Exit.INPUT)
 
 
-def _tell(result: dict[str, Any]) -> None:
+def _print_details(result: dict[str, Any]) -> None:
     _print_outline(result["outline"], result["connectors"])
     for words in result["warnings"]:
         typer.echo(f"{result['file']}: warning: {words}", err=True)
