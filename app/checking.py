@@ -24,14 +24,16 @@ from runtime.engine.model.workflow import Workflow
 Members: TypeAlias = Mapping[str, frozenset[str]]
 
 
-class Standing(Struct, frozen=True):
+class ConnectorStates(Struct, frozen=True):
     """The state of a workflow's connectors in this process. Each warning names the place and the remedy."""
 
     connectors: dict[str, str]
     warnings: list[str]
 
 
-async def stand(settings: Settings, workflow: Workflow, file: str, people: Members | None = None) -> Standing:
+async def check_connectors(
+    settings: Settings, workflow: Workflow, file: str, people: Members | None = None
+) -> ConnectorStates:
     """Check the connectors that a workflow needs, as they are configured in this process.
 
     ``people`` are the members of each group who may answer, if there is a directory. ``InputError`` if a declaration
@@ -47,7 +49,7 @@ async def stand(settings: Settings, workflow: Workflow, file: str, people: Membe
             *await _tables(workflow, connectors, file),
         ]
     standing = {name: missing.get(name, CONFIGURED) for name in workflow.connectors}
-    return Standing(standing, warnings)
+    return ConnectorStates(standing, warnings)
 
 
 def members(people: Directory) -> Members:

@@ -86,7 +86,7 @@ async def _version(
     return found, stored
 
 
-async def standing(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+async def connector_states(settings: Settings, names: Iterable[str]) -> dict[str, str]:
     """The state of each connector in this process: ``configured``, or words that name the missing setting."""
     async with aclosing(adapters.connectors_of(settings)) as connectors:
         words = lacking(names, connectors)

@@ -112,7 +112,7 @@ class Faces:
         return DatabaseDirectory(self.database, self.definitions, tenant, self.slack_groups(tenant))
 
     def slack_groups(self, tenant: str) -> SlackGroups:
-        """Looks up who is in the user groups of the tenant's own Slack; nobody is without one."""
+        """Looks up members of the user groups in the tenant's own Slack; without one, the groups are empty."""
         from app.outside import TenantGroups
 
         return TenantGroups(self.outside, tenant)

@@ -81,7 +81,7 @@ class Counters:
         self._refusals.labels(face, code).inc()
 
     def measure(self, figure: Figure) -> None:
-        """Take in one measurement; those of steps are not shown here."""
+        """Record one measurement. Measurements of steps are not shown here."""
         if (histogram := self._measured.get(figure.name)) is not None:
             labels = {name: value for name, value in figure.attributes.items() if name != "tenant"}
             histogram.labels(**labels).observe(figure.seconds)

@@ -68,7 +68,7 @@ class Collector:
         return self._spans.export([self._readable(span) for span in spans]) is SpanExportResult.SUCCESS
 
     def measure(self, figure: Figure) -> None:
-        """Take in one measurement."""
+        """Record one measurement."""
         self._histograms[figure.name].record(figure.seconds, dict(figure.attributes))
 
     def count(self, dropped: Callable[[], Mapping[str, int]]) -> None:

@@ -352,7 +352,7 @@ def _hosts(content: TenantDocument | None) -> Hosts:
 def own_settings(base: Settings, content: TenantDocument | None, values: Mapping[str, str] | None = None) -> Settings:
     """The installation's settings with those of one tenant; ``values`` are the values of the secrets that were read.
 
-    What the tenant does not set is not set, whatever the environment says.
+    Settings that the tenant leaves out are not set, even if the environment has them.
     """
     made: dict[str, Any] = {name: Settings.model_fields[name].get_default(call_default_factory=True) for name in OWNED}
     if content is not None:

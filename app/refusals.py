@@ -43,7 +43,7 @@ class _Windows:
         self._windows: OrderedDict[tuple[str, ...], _Window] = OrderedDict()
 
     def _counted(self, key: tuple[str, ...]) -> tuple[_Window, int]:
-        """Count a refusal. Return its window, and the number of refusals that a line stands for now; 0 for no line."""
+        """Count a refusal. Return its window, and the number of refusals that the next line covers; 0 for no line."""
         now = self._now() if self._now is not None else asyncio.get_running_loop().time()
         window = self._windows.get(key)
         if window is not None and now - window.opened < WINDOW_SECONDS:

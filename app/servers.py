@@ -49,7 +49,7 @@ def connector_of(servers: Mapping[str, McpServer], hosts: tuple[AllowedHost, ...
 def lent(bare: Connector, content: TenantDocument | None, make: Made, lender: Lender) -> Connector:
     """The same servers, each with only its own credentials: a call of one server reads no secret of another."""
 
-    def made(name: str, values: Mapping[str, str]) -> Connector:
+    def build(name: str, values: Mapping[str, str]) -> Connector:
         servers = make("mcp", values)
         assert isinstance(servers, McpServers), "made of the same settings as the bare ones"
         return servers.servers[name]
@@ -57,7 +57,7 @@ def lent(bare: Connector, content: TenantDocument | None, make: Made, lender: Le
     def one(name: str, server: Connector) -> Connector:
         every = placed(content) if content is not None else ()
         parts = [(text, at) for path, text, at in every if path[:3] == ("mcp", "servers", name)]
-        return lending(server, partial(made, name), lender, parts) if parts else server
+        return lending(server, partial(build, name), lender, parts) if parts else server
 
     assert isinstance(bare, McpServers), "the connector of this name"
     return bare.each(one)

@@ -109,7 +109,7 @@ class Desk:
         return [_waiting_line(some[0], url, len(some)) for some in together.values()]
 
     async def _requests(self, entry: Entry, people: Directory) -> list[Request]:
-        """The newest requests of this person; those of machines that they own are not theirs."""
+        """The newest requests of this person; requests of machines that they own do not count."""
         wanted = RunFilter(requester=entry.id)
         rows = await self._faces.ask(self._tenant, read_models.runs_page, wanted, LOOKED_MAX)
         own = [row for row in rows if people.entry(row["requested_by"]) == entry]

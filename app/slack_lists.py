@@ -97,7 +97,7 @@ class ListDesk:
         return listed
 
     async def _drawn(self, approval_id: UUID) -> tuple[list[StoredApproval], list[CardView]]:
-        """The questions on the message of this one, and their cards."""
+        """The questions that share a message with this one, and their cards."""
         async with self._faces.database.transaction(self._tenant) as connection:
             found = await lists.several(connection, await lists.of_message(connection, approval_id))
             return found, await drawn_list(connection, self._faces.definitions, found)

@@ -96,7 +96,7 @@ class App:
         return Reconciler(self.database, self.definitions, self.dead_letters, self.owner)
 
     def sweeper(self) -> Sweeper:
-        """A sweeper, which repairs what crashes left behind and ends what is overdue."""
+        """A sweeper, which repairs the leftovers of crashes and ends what is overdue."""
         lease = timedelta(seconds=self.settings.lease_seconds)
         return Sweeper(self.database, self.definitions, lease=lease, stores=self._store)
 

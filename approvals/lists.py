@@ -30,7 +30,7 @@ class ListView(Struct, frozen=True, dict=True):
     """The questions on one message, in the order in which they were asked, with those that have ended.
 
     Only a messenger gets ``call``; ``link`` is the address of the list's page, "" for none. ``offers`` is what
-    whoever looks may say about each question now.
+    the viewer may say about each question now.
     """
 
     items: tuple[CardView, ...]

@@ -13,7 +13,7 @@ Rules, in the order in which they are applied:
    person (a matching of people to seats), and at least two people; without it one person may count for each of their
    groups.
 6. For an action in doubt, the first choice to reach the quorum decides.
-7. Where the terms ask for a login anew, an approval counts only after one for this very question and action.
+7. If the terms ask for a fresh login, an approval counts only after a login for this very question and action.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks a bundle of the third format: every file follows from the events, and is compared byte for byte."""
+"""Checks a bundle since the third format: every file follows from the events, and is compared byte for byte."""
 
 from __future__ import annotations
 

@@ -134,8 +134,8 @@ STOPPING: frozenset[EventType] = frozenset({
 })  # fmt: skip
 
 
-# Policies of these names deny the operation that follows, until a time. They apply to every workflow, so each decision
-# about that operation names them as long as they are in force.
+# The names of policies that deny an operation until a time: this prefix, then the operation. They apply to every
+# workflow, so each decision about that operation names them as long as they are in force.
 DENIALS = "counterseal-deny."
 
 

@@ -34,7 +34,7 @@ OPENED = "disclosures.jsonl"
 
 # The first format whose history is judged, and whose files follow from its events.
 JUDGED_SINCE = 3
-# The first format whose values stand in a sidecar, which the statement names by this member.
+# The first format whose values are in a sidecar, and the member of the statement that names the sidecar.
 SIDECAR_SINCE = 4
 SIDECAR = "sidecar"
 # The ends of the names of the files beside a bundle: its sidecar, a leaf of the log, and the proof of the leaf.

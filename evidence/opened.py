@@ -137,7 +137,7 @@ class OpenedFile:
                 told = orjson.loads(line)
             except ValueError:
                 raise InputError("a line is no JSON") from None
-            # Whatever is ambiguous, such as a name that stands twice, does not survive the round trip.
+            # Ambiguous JSON, such as a name that occurs twice, does not survive the round trip.
             if not isinstance(told, dict) or told.keys() != _MEMBERS or canonical_bytes(told) != line:
                 raise InputError("a line has other members than such lines have, or another spelling")
             yield _parse(told)

@@ -19,7 +19,7 @@ from core.machine import Machine
 BY_AGENT = "the agent, outcome as it reported"
 # The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
 ALTERED = "altered"
-# The resolution of a receipt of which nothing was sent, because the target held every value already.
+# The resolution of a receipt for which nothing was sent, because the target held every value already.
 NOTHING_TO_DO = "nothing to do"
 
 

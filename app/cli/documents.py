@@ -231,7 +231,7 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
         print_json([asdict(one) for one in published])
         return
     for one in published:
-        words = _standing(one, "published", "was published already")
+        words = _result_words(one, "published", "was published already")
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
         for step in one.steps:
             typer.echo(printable(f"  {step['step']} ({step['operation']}): {step['words']}"))
@@ -273,14 +273,14 @@ def _print_policy(done: Published, changed: str, same: str, *, as_json: bool, se
         return
     for line in consequence_lines(done.consequences or {}):
         typer.echo(printable(line))
-    words = "is stored, and not put in force" if done.staged else _standing(done, changed, same)
+    words = "is stored, and not put in force" if done.staged else _result_words(done, changed, same)
     if done.dry_run:
         words = "would change as told; nothing was done"
     typer.echo(f"policy {done.name} version {done.version} {words} ({done.digest[:12]})")
     _warn(done.warnings)
 
 
-def _standing(done: Published, changed: str, same: str) -> str:
+def _result_words(done: Published, changed: str, same: str) -> str:
     if done.waits:
         return "is proposed: another of the group policy_approvers is asked to approve it"
     looked = f"; {done.questions} open questions are judged by it now" if done.questions else ""

@@ -48,7 +48,7 @@ ROUTERS = (
     ),
     *(tasks.router, runs.router, run.router, definitions.router, health.router, evidence.router),
 )
-# htmx adds neither styles nor evaluated code (its configuration in the page), so that this holds for it too.
+# htmx works under this policy too: by its configuration in the page, it adds no styles and no evaluated code.
 CSP = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"

@@ -81,7 +81,7 @@ class Question:
     editable: bool = False
 
     @property
-    def said(self) -> tuple[Statement, ...]:
+    def statements(self) -> tuple[Statement, ...]:
         """The statements about the question, for viewers who may see its values."""
         return self.view.said if self.withheld != questions.NOT_YOURS else ()
 
@@ -111,7 +111,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
         stored, _ = await conversation(connection, faces.definitions, stored, people)
         fresh = await _fresh(connection, viewer, stored)
     slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
-    may = questions.standing(stored, viewer, people, slack, fresh)
+    may = questions.rights(stored, viewer, people, slack, fresh)
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     offers = questions.offers(stored, viewer, people, slack, view.said)

@@ -174,7 +174,7 @@ def _together(items: Sequence[Item]) -> list[Item]:
 async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[ListedQuestion]) -> list[Item]:
     wanted = {group.key: group for one in found for group in questions.groups_of(one.stored)}
     slack = await questions.slack_groups(faces, viewer, people, [*wanted.values()])
-    return [_item(viewer, one, people, questions.standing(one.stored, viewer, people, slack)) for one in found]
+    return [_item(viewer, one, people, questions.rights(one.stored, viewer, people, slack)) for one in found]
 
 
 def _item(viewer: Viewer, listed: ListedQuestion, people: Directory, may: May) -> Item:

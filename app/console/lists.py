@@ -89,7 +89,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Table:
     plain = {one.approval_id for one in common.items} if common is not None else set()
     rows = []
     for stored, view in zip(found, views, strict=True):
-        may = questions.standing(stored, viewer, people, slack)
+        may = questions.rights(stored, viewer, people, slack)
         shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
         content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
         strange = bool(questions.outside(content)) or content.agent is not None

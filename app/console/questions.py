@@ -103,7 +103,7 @@ def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
     return [*{group.key: group for plan in plans(stored.approval) for group in plan}.values()]
 
 
-def standing(
+def rights(
     stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, fresh: datetime | None = None
 ) -> May:
     """The rights of the viewer to the question, by the rules that will judge the answer. ``fresh``: a fresh login."""

@@ -154,7 +154,7 @@ Posted: TypeAlias = Annotated[FormFields, Depends(posted)]
 
 
 def within(path: str) -> str:
-    """A path of the console that somebody gave as the next one; the console's home if it is none."""
+    """The path to go to next, if it is a path of the console; otherwise the console's home."""
     plain = path.isascii() and path.isprintable() and not set(path) & set("\\\"'<> ")
     return path if plain and (path == HOME or path.startswith((f"{HOME}/", f"{HOME}?"))) else HOME
 

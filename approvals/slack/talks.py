@@ -1,7 +1,7 @@
 """Listeners of what people say about a question: each button opens a window of ours, whose text is committed.
 
-A button may stand in a window, on a message to one person, or anywhere: it only opens a window that we draw ourselves,
-which repeats the question. What is said counts from that window alone (``windows``).
+A button may be in a window, on a message to one person, or anywhere: it only opens a window that we draw ourselves,
+which repeats the question. Words count only from that window (``windows``).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Vote(Struct, frozen=True):
 
 
 class Asked(Struct):
-    """One question and what became of it. ``question`` is None if the bundle withholds it."""
+    """One question and its state. ``question`` is None if the bundle withholds it."""
 
     at: str
     step: str | None
@@ -230,7 +230,7 @@ class People(Judge):
         asked.votes[voter] = vote
 
     def _groups_asked(self, asked: Asked) -> frozenset[str]:
-        """The groups that were asked: those of a vote whose line, of an earlier release, names none."""
+        """All groups that were asked: lines of earlier releases do not name the groups of a vote."""
         if self.whole or asked.question is None:
             return frozenset()
         return keys_of(asked.question.terms, escalated=asked.escalated)

@@ -11,7 +11,7 @@ from core.quorum import plans_of
 from core.terms import GroupSource, Terms
 from evidence.judging.case import CLOCK_SECONDS, Case, Extract, Person, Question, may_mean
 
-# The ways in which somebody logs in anew.
+# The ways in which a voter may log in again.
 _STEP_UPS = ("oidc", "token")
 
 

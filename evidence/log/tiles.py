@@ -10,7 +10,7 @@ from core.errors import InputError
 from evidence.log import tree
 
 WIDTH = 256
-# A tile that is not full has its width in its path, after this.
+# The suffix in the path of a tile that is not full; its width follows.
 PARTIAL = ".p/"
 # The most bytes of one file of a log. It has 256 leaves, and ours have some 300 bytes each.
 FILE_BYTES_MAX = 1024 * 1024

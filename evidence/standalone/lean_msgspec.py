@@ -30,7 +30,7 @@ class Struct:
     __struct_closed__ = False
 
     def __init_subclass__(cls, *, frozen: bool = False, forbid_unknown_fields: bool = False, **_: bool) -> None:
-        """Make the subclass a dataclass. An empty default is a new one for each object. Each has a ``__dict__``."""
+        """Make the subclass a dataclass. Each object gets its own copy of an empty default. Each has a ``__dict__``."""
         super().__init_subclass__()
         for name in cls.__annotations__:
             default = cls.__dict__.get(name)
