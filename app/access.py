@@ -17,7 +17,7 @@ from runtime.store import audit, tenants, tokens
 from runtime.store.tokens import Ending
 
 PREFIX = "cst_"
-# So many digits of a hash name a token, or a session, in the audit.
+# The number of digits of a hash by which the audit names a token or a session.
 TOKEN_DIGITS = 12
 _TOKEN = re.compile(r"cst_[A-Za-z0-9_-]{43}\Z")
 _HASH_PREFIX = re.compile(r"[0-9a-f]{8,64}\Z")
@@ -34,9 +34,9 @@ _ENDED = {
 class Role(StrEnum):
     """The use of a token. No role contains another, so publishing policy gives no right to approve.
 
-    An author publishes workflows under names of its own, and adds steps to runs that it has started. It may do
-    nothing to what others publish or start. An agent asks for actions, and sees its own alone: its token has no other
-    role, and belongs to a service account.
+    An author publishes workflows under names of its own, and adds steps to runs that it has started. It may not
+    change what others publish or start. An agent asks for actions, and sees only its own: its token has no other role,
+    and belongs to a service account.
     """
 
     ADMIN = "admin"
@@ -158,8 +158,8 @@ def _holder(people: Directory, subject: str, roles: frozenset[Role]) -> Entry:
 async def revoke_token(database: Database, tenant: str, named: str, actor: Actor) -> int:
     """Revoke by token or by the start of its hash (8 digits or more); return how many. ``NotFoundError`` if none.
 
-    It takes effect with the next request: nothing caches tokens. If it was an agent's last one, nothing goes out any
-    more of what that agent has asked for, and keepers void its questions. A crash before the commit leaves it all.
+    It takes effect with the next request: nothing caches tokens. If it was an agent's last token, no action that this
+    agent asked for goes out any more, and keepers void its questions. A crash before the commit changes nothing.
     """
     prefix = token_hash(named) if _TOKEN.match(named) else named
     if not _HASH_PREFIX.match(prefix):

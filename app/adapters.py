@@ -50,7 +50,7 @@ DOCUMENT_BYTES_MAX = 1024 * 1024
 def catalog_of(settings: Settings) -> Catalog:
     """The packaged operations, and those of ``operations/*.yaml`` in the definitions' directory, for checks of files.
 
-    What is published is compiled against published declarations alone.
+    Published documents are compiled against published declarations alone.
     """
     return load_catalog(declarations_in(settings))
 
@@ -80,7 +80,7 @@ def documents_in(folder: Path, names: str = "*.yaml") -> Sequence[Source]:
 
 
 async def nobody_reads(tenant: str, function: str, values: JsonObject) -> JsonObject:
-    """Refuse to read records."""
+    """Refuse to read records: the reader of a process without workers."""
     raise ConfigurationError("records are read by workers, and this process has none.")
 
 
@@ -133,7 +133,7 @@ def keepers_of(settings: Settings) -> Keepers:
 
 
 def _vault_token(settings: Settings) -> str:
-    """The token for Vault: as it stands in its file now, or as it was set."""
+    """The token for Vault: read from its file now, or as the setting has it."""
     if settings.vault_token_file is not None:
         try:
             return settings.vault_token_file.read_text(encoding="utf-8").strip()
@@ -146,7 +146,7 @@ def _vault_token(settings: Settings) -> str:
 
 
 class _LateAws:
-    """AWS Secrets Manager, whose client is made at the first call: that takes long, and hardly anybody needs it."""
+    """AWS Secrets Manager. Its client is made at the first call, because that takes long and is seldom needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -1,7 +1,7 @@
 """Holds each tenant to its limits at the doors: 429 with ``Retry-After``, the limit's name, and a line of the audit.
 
-Rates are counted in this process. What stands in the database is counted every minute for tenants that were seen since,
-and between two counts each new thing is added, so that a limit costs no request a query.
+Rates are counted in this process. Stocks, such as open runs, are counted in the database every minute for tenants that
+were active since, and new ones are added in between, so that no request needs a query for its limits.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Budgets:
         self.meter = Meter(self.given, self.now)
 
     def take(self, tenant: str, names: tuple[str, ...], amount: int = 1) -> None:
-        """Use what a request needs, or nothing of it. ``OverLimit`` names the first limit that is reached."""
+        """Charge all that a request uses, or nothing. ``OverLimit`` names the first limit that is reached."""
         stock = self._stock.setdefault(tenant, {})
         for name in (*names, "answer_bytes"):
             limit = self.meter.limit(name)
@@ -74,7 +74,7 @@ class Budgets:
                 self.meter.used(name, tenant, amount=amount if name == "compile_units" else 1)
 
     async def look(self) -> None:
-        """Count what the tenants have standing that were seen since the last look; forget all others."""
+        """Count the stocks of the tenants that were active since the last look; forget all other tenants."""
         seen = [*self._stock][-SEEN_MAX:]
         self._stock.clear()
         most = {name: self.meter.limit(name).most for name in budgets.NAMES}
@@ -90,7 +90,7 @@ class Budgets:
 
 
 async def charge(request: Request) -> None:
-    """Use what this request of a token needs. A dependency of every route; those that are signed charge themselves."""
+    """Charge a request with a token to its tenant. A dependency of every route; signed routes charge themselves."""
     principal = getattr(request.state, "principal", None)
     if principal is None:
         return
@@ -106,11 +106,11 @@ class Counted:
         self._app, self._faces = app, faces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer first: a line of the audit keeps nobody waiting."""
+        """Answer first, then write the line of the audit, so that nobody waits for it."""
         state = scope.setdefault("state", {})
         principal, own = state.get("principal"), self._faces.budgets if "principal" in state else None
         if own is not None and (seconds := own.meter.wait("requests", principal.tenant)) > 0:
-            # Before anything of the body is read, which costs more than the refusal.
+            # Refuse before the body is read: reading it costs more than refusing.
             error = OverLimit(own.meter.limit("requests"), seconds)
             await problems.of_error(error)(scope, receive, send)
             await own.refusals.note(principal.tenant, "http", error.limit)

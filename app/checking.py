@@ -24,14 +24,16 @@ from runtime.engine.model.workflow import Workflow
 Members: TypeAlias = Mapping[str, frozenset[str]]
 
 
-class Standing(Struct, frozen=True):
+class ConnectorStates(Struct, frozen=True):
     """The state of a workflow's connectors in this process. Each warning names the place and the remedy."""
 
     connectors: dict[str, str]
     warnings: list[str]
 
 
-async def stand(settings: Settings, workflow: Workflow, file: str, people: Members | None = None) -> Standing:
+async def check_connectors(
+    settings: Settings, workflow: Workflow, file: str, people: Members | None = None
+) -> ConnectorStates:
     """Check the connectors that a workflow needs, as they are configured in this process.
 
     ``people`` are the members of each group who may answer, if there is a directory. ``InputError`` if a declaration
@@ -47,7 +49,7 @@ async def stand(settings: Settings, workflow: Workflow, file: str, people: Membe
             *await _tables(workflow, connectors, file),
         ]
     standing = {name: missing.get(name, CONFIGURED) for name in workflow.connectors}
-    return Standing(standing, warnings)
+    return ConnectorStates(standing, warnings)
 
 
 def members(people: Directory) -> Members:
@@ -57,7 +59,7 @@ def members(people: Directory) -> Members:
 
 
 def _unanswered(workflow: Workflow, people: Members | None) -> Iterator[str]:
-    """Steps that would be held for a group in which nobody can answer: they fail the run instead."""
+    """Steps that are to be held for a group in which nobody can answer: their failure fails the run instead."""
     for node in workflow.graph.leaves.values():
         if node.hold and people is not None and not people.get(node.hold):
             words = f"nobody in the directory's group {node.hold!r} can answer, so it is not held"
@@ -76,12 +78,12 @@ def _refused_hosts(workflow: Workflow, connectors: Connectors) -> Iterator[str]:
                 yield f"{place}: {refused.message}"
 
 
-# The event that a function of ServiceNow's connector makes, if it is no update.
+# The event that a function of ServiceNow's connector causes, for functions that do not update.
 _EVENTS = {"create": "insert", "delete": "delete"}
 
 
 def _own_events(workflow: Workflow) -> Iterator[str]:
-    """Steps whose writes to a table are events that start the workflow, or may be."""
+    """Steps whose writes to a table cause events that start the workflow again, or may do so."""
     listens = workflow.servicenow
     if listens is None:
         return

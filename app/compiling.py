@@ -56,7 +56,7 @@ class Texts:
 
 
 def _compiled(texts: Sequence[str], definition: JsonObject) -> tuple[PolicySet, bool]:
-    """The policies by our own declarations and those of the bundle, and whether these tell of all their rules."""
+    """The compiled policies, and true if the declarations (ours and the bundle's) cover all their rules."""
     packaged = load_catalog()
     shown = {
         name: declared for part in ("operations", "added") for name, declared in _object(definition.get(part)).items()
@@ -71,7 +71,7 @@ def _compiled(texts: Sequence[str], definition: JsonObject) -> tuple[PolicySet, 
 
 
 def _about(text: str, facts: Mapping[str, OperationFacts]) -> str:
-    """The policy without its rules for operations that nobody here knows. Those could only restrain others."""
+    """The policy without its rules for unknown operations. Such rules can only make an outcome stricter."""
     try:
         told = _object(load_document(text, "policy").value)
     except CountersealError:

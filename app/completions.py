@@ -1,4 +1,4 @@
-"""Fetches completions from the outside systems of all tenants; each ends only waits of its own tenant."""
+"""Fetches completions from the outside systems of all tenants; a completion ends only waits of its own tenant."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.errands import Completing
 from runtime.store import tenant_settings
 
-# New settings are looked for after so long.
+# The interval at which new settings are looked for.
 LOOK_SECONDS = 5.0
 
 

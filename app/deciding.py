@@ -16,9 +16,9 @@ from runtime.store import console, tenants
 
 
 async def decidable(faces: Faces, tenant: str, person: str, most: int) -> frozenset[UUID]:
-    """Find the questions, of ``most`` open ones, that this person may decide and has not answered, also for others.
+    """Find the questions, among ``most`` open ones, that this person may decide (also for others) and has not answered.
 
-    A question that asks for a login anew is among them: the console lets them log in.
+    Questions that need a fresh login are included: the console lets the person log in.
     """
     async with faces.database.transaction(tenant) as connection:
         digest = await tenants.directory_digest(connection, tenant)

@@ -1,4 +1,4 @@
-"""Definitions at start: publish what is new in a folder, and check what is published.
+"""Definitions at start: publish the new documents of a folder, and check all published ones.
 
 ``definitions_dir`` holds ``workflows/*.yaml``, ``policies/*.yaml``, ``operations/*.yaml`` and ``directory.yaml``. In
 strict mode an invalid one stops the start; in warn mode it is reported and unavailable, and the rest goes on.
@@ -86,7 +86,7 @@ async def _version(
     return found, stored
 
 
-async def standing(settings: Settings, names: Iterable[str]) -> dict[str, str]:
+async def connector_states(settings: Settings, names: Iterable[str]) -> dict[str, str]:
     """The state of each connector in this process: ``configured``, or words that name the missing setting."""
     async with aclosing(adapters.connectors_of(settings)) as connectors:
         words = lacking(names, connectors)
@@ -110,7 +110,7 @@ def _lacking(names: Iterable[str], connectors: Connectors) -> dict[str, Configur
 
 
 async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
-    """Publish what is new in the folder, then compile everything that the tenant has published.
+    """Publish the new documents of the folder, then compile everything that the tenant has published.
 
     This is one transaction, under the tenant's lock. In strict mode an invalid document raises ``ConfigurationError``
     and nothing is published. In warn mode invalid documents are reported and the others are published.
@@ -187,7 +187,7 @@ async def _renew(
 
 
 async def declare(connection: Connection, faces: Faces, actor: Actor = ACTOR) -> list[tuple[str, Renewed]]:
-    """Publish what is new of the folder's declarations, in the caller's transaction; ``DefinitionError`` as usual."""
+    """Publish the folder's new declarations, in the caller's transaction; ``DefinitionError`` for invalid ones."""
     sources, tenant = adapters.declarations_in(faces.settings), faces.settings.tenant
     if not sources:
         return []
@@ -212,8 +212,8 @@ def _of_document(source: Source, reason: str) -> Unavailable:
 async def _misfits(settings: Settings, connectors: Connectors | None) -> list[str]:
     """The faults of the folder's declarations that do not fit their outside system.
 
-    If that does not answer, its first call checks. Declarations that are not right are reported by whoever publishes
-    them.
+    If the system does not answer, the first call checks them. Publishing reports declarations that are invalid in
+    themselves.
     """
     problems: list[str] = []
     with suppress(DefinitionError):

@@ -1,4 +1,4 @@
-"""Delivers messages, each with what its own tenant has outside. What the tenant has not set is an error that names it.
+"""Delivers messages, each with the outside systems of its tenant. A missing setting is an error that names it.
 
 A handler is made for a tenant at the moment of its message, so no message goes out with another tenant's parts.
 """
@@ -31,7 +31,7 @@ from runtime.store.outbox import Message
 
 log = structlog.get_logger(__name__)
 
-# What people are shown in a channel, and what they hear in private.
+# The kinds of messages in a channel, and of private messages.
 SHOWN = ("card", "remind", "escalate", "voided", "proposal", "note", "task", HOLD, SAID, BROKEN)
 HEARD = (TOLD, ALARM, ALARMED, ASKED)
 OTHERS = ("bundle", "cancel", "return", "shared", *PUSHED)
@@ -53,12 +53,12 @@ class Delivering(Struct, frozen=True):
 
     async def _handle(self, connection: Connection, message: Message) -> Deliver:
         outside = await self.outsides.of(connection, message.tenant_id)
-        if (seconds := await self._held(outside, message.kind)) > 0:
+        if (seconds := await self._wait_seconds(outside, message.kind)) > 0:
             return partial(saying, Held(seconds))
         return await self._of(outside)[message.kind](connection, message)
 
-    async def _held(self, outside: Outside, kind: str) -> float:
-        """The seconds for which a message waits because the tenant has shown too much; 0 if it may go out."""
+    async def _wait_seconds(self, outside: Outside, kind: str) -> float:
+        """The seconds for which a message waits because the tenant has sent too many; 0 if it may go out."""
         if outside.chat is None or kind not in SHOWN:
             return 0.0
         used = [("channel_messages", (outside.tenant, outside.chat.channel or "")), ("cards", (outside.tenant,))]
@@ -96,7 +96,7 @@ class Delivering(Struct, frozen=True):
 
 
 async def _unset(outside: Outside, what: str, connection: Connection, message: Message) -> Deliver:
-    """Say that the tenant has not set this. Without Slack in the environment, its tenant answers on other faces."""
+    """Report the missing setting. The environment's tenant may do without Slack, because it has other faces."""
     if outside.content is None and outside.connectors.owner == "" and message.kind not in ("bundle", *PUSHED):
         log.info("no Slack channel is configured; answer on the command line or over HTTP", kind=message.kind)
         return partial(saying, Delivered())

@@ -1,4 +1,4 @@
-"""The environments of our own processes that need less than we have: no secret reaches one that does not use it."""
+"""Reduced environments for our own child processes: no secret reaches a process that does not use it."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from pydantic import BaseModel, SecretStr
 from app.settings import PREFIX, Settings
 from core.db import address
 
-# Whatever Python, certificates and the clock need. No name of these holds a secret.
+# The variables that Python, certificates and the clock need. None of them holds a secret.
 _PLAIN = re.compile(r"PATH|PYTHON\w*|COVERAGE\w*|LD_LIBRARY_PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|SSL_CERT_FILE|SSL_CERT_DIR")
-# What connecting to PostgreSQL needs, and making a client of AWS: its credentials stay here.
+# The variables for connecting to PostgreSQL and for making a client of AWS, without AWS credentials.
 _CONNECTING = re.compile(
     r"PG[A-Z]+|AWS_(DEFAULT_)?REGION|AWS_PROFILE|AWS_CONFIG_FILE|AWS_SHARED_CREDENTIALS_FILE|AWS_CA_BUNDLE"
 )
-# Stands where a secret is set. It is long enough for each, and begins as one kind has to.
+# The placeholder for a secret. It is long enough for every setting, and has the prefix that one setting requires.
 _UNREAD = "xapp-this-secret-is-not-for-helpers"
 _PASSWORD = re.compile(r"(?<=password=)[^&]*")
 
 
 def plain(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of whoever needs none of our settings."""
+    """The variables for a process that needs none of our settings."""
     return {name: value for name, value in environment.items() if _PLAIN.fullmatch(name)}
 
 
-def uncalling(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of whoever reads the settings and calls nobody: words stand in place of their secrets.
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables for a process that reads the settings but calls no system: placeholders replace the secrets.
 
-    Whoever needs our database gets its address in another way. What nothing reads is left out.
+    A process that needs our database gets its address in another way. Variables that nothing reads are left out.
     """
     made = {name: value for name, value in environment.items() if _CONNECTING.fullmatch(name)}
     for field, told in Settings.model_fields.items():
@@ -68,7 +68,7 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 def _without_headers(servers: str) -> str:
-    """The servers, with words in place of the values of their headers; "{}" for what the settings refuse anyway."""
+    """The servers, with placeholders for the values of their headers; "{}" for text that the settings refuse anyway."""
     try:
         found = orjson.loads(servers)
         for one in found.values():

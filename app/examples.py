@@ -9,7 +9,7 @@ from core.errors import InputError
 from runtime.definition.schemas import SchemaName, schema_text
 
 _HERE = Path(__file__).resolve().parent
-# What a new folder begins with. The rest of the examples is looked up when it is needed.
+# The examples in a new folder. Their other files are looked up when they are needed.
 _BEGIN = ("directory.yaml", "workflows/incident-triage.yaml", "policies/it-operations.yaml")
 _SETTINGS = """\
 # The settings of this folder; `set -a; . ./counterseal.env; set +a` makes them those of your shell.

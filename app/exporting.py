@@ -35,7 +35,7 @@ class Cursor:
         raise InputError(f"is no cursor of the tenant {self._tenant}", where=str(self._path), remedy=remedy)
 
     def move(self, place: int) -> None:
-        """Write the place in one go: a crash leaves the old one, and the events come once more."""
+        """Write the place atomically: a crash leaves the old one, and the events come once more."""
         with tempfile.NamedTemporaryFile("w", dir=self._path.parent, prefix=".cursor-", delete=False) as file:
             json.dump({"tenant": self._tenant, "next": place}, file)
             file.flush()
@@ -63,7 +63,7 @@ def _ends_a_line(path: Path) -> bool:
 
 
 def post_to(url: str, data: bytes, token: str | None) -> None:
-    """Send lines as one request. ``TransportError`` unless the receiver says that it has them: then they come again."""
+    """Send lines as one request. ``TransportError`` unless the receiver confirms them; then they are sent again."""
     headers = {"Content-Type": "application/x-ndjson", **({"Authorization": f"Bearer {token}"} if token else {})}
     try:
         answer = httpx.post(url, content=data, headers=headers, timeout=_SECONDS_MAX, follow_redirects=False)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from runtime.requests.views import RunReader
     from runtime.requests.voting import Voting
 
-# The deadline of the answer to whether this process is ready.
+# The deadline of the readiness check.
 READY_SECONDS = 3.0
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 class Faces:
     """The runtime for a face; ``database`` is under the faces' role. ``now``: Unix seconds, for signatures' ages.
 
-    ``served`` are the databases that parts of this process work with besides: it is ready only if they answer, too.
+    ``served`` are the other databases that this process works with: it is ready only if they answer, too.
     """
 
     settings: Settings
@@ -78,9 +78,9 @@ class Faces:
     @cached_property
     def outsides(self) -> Outsides:
         """The systems and keys of each tenant, asked for by tenant."""
-        from app.outside import Given, Outsides
+        from app.outside import Outsides, Replacements
 
-        return Outsides(self.settings, self.stack, Given(blobs=self.given_blobs))
+        return Outsides(self.settings, self.stack, Replacements(blobs=self.given_blobs))
 
     async def outside(self, tenant: str) -> Outside:
         """The systems and keys of this tenant now. ``NotFoundError`` if there is no such tenant."""
@@ -112,7 +112,7 @@ class Faces:
         return DatabaseDirectory(self.database, self.definitions, tenant, self.slack_groups(tenant))
 
     def slack_groups(self, tenant: str) -> SlackGroups:
-        """Looks up who is in the user groups of the tenant's own Slack; nobody is without one."""
+        """Looks up members of the user groups in the tenant's own Slack; without one, the groups are empty."""
         from app.outside import TenantGroups
 
         return TenantGroups(self.outside, tenant)
@@ -126,7 +126,7 @@ class Faces:
 
     @cached_property
     def unread(self) -> UnreadSecrets:
-        """The lines about secrets of incoming requests that could not be had."""
+        """The log of secrets of incoming requests that could not be read."""
         from app.refusals import UnreadSecrets
 
         return UnreadSecrets()
@@ -140,7 +140,7 @@ class Faces:
 
     @cached_property
     def helpers(self) -> Helpers:
-        """Starts the processes that read aside. One for the whole process, because it bounds their number."""
+        """Starts helper processes that read texts. One for the whole process, because it bounds their number."""
         from app.helpers import Helpers
 
         made = Helpers()
@@ -149,14 +149,14 @@ class Faces:
 
     @cached_property
     def turns(self) -> Turns:
-        """The turns of agents that ask: one for the whole process."""
+        """The turns of agents that ask for actions: one for the whole process."""
         from app.turns import Turns
 
         return Turns()
 
     @cached_property
     def waiting(self) -> Waiting:
-        """Those who wait for runs to end. One for the whole process: at most half of its connections wait."""
+        """The requests that wait for runs to end. One for the whole process: at most half of its connections wait."""
         from app.waiting import Waiting
 
         made = Waiting(self.database, self.settings.http_connections_max // 2)
@@ -172,7 +172,7 @@ class Faces:
 
     @property
     def editing(self) -> Editing:
-        """The service behind every face's edits of what would be done."""
+        """The service behind every face's edits of actions."""
         from runtime.requests.editing import Editing
 
         return Editing(self.database, self.definitions, self.directory(self.settings.tenant))
@@ -200,7 +200,7 @@ class Faces:
 
     @property
     def reader(self) -> RunReader:
-        """Shows what the book of a run says."""
+        """Reads the books of runs for display."""
         from runtime.requests.views import RunReader
 
         return RunReader(self.database, self.definitions)

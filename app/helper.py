@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Do jobs until there are no more, or none has come for a while. What takes too much ends this process."""
+    """Do jobs until there are no more, or none has come for a while. A job that takes too much ends this process."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):  # not every system bounds it
         resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _done(job: JsonObject) -> int:
-    """Do one job. Problems of a text are no failure: whoever reads it next finds the same ones."""
+    """Do one job. Problems of a text are no failure: the caller reads it next, and finds the same ones."""
     try:
         with suppress(CountersealError):
             if job["job"] == "step":
@@ -55,7 +55,7 @@ def _done(job: JsonObject) -> int:
 
 
 def used() -> int:
-    """The processor time of this process until now, which nobody's text has taken."""
+    """The processor time of this process so far, which does not count for the next job."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return int(spent.ru_utime + spent.ru_stime)
 

@@ -1,8 +1,9 @@
 """Reads texts of tenants, and rehearses steps, in processes that can be ended: by processor time and by memory.
 
-The result of a job is only that it came to its end: then the same work is known to be bounded, and the caller does it
-itself, in a thread. A helper that is ended says ``TooCostly``, and nothing else was stopped. Helpers wait for more work
-for a while, because starting one takes a second. No helper has a secret of the settings (``app.environments``).
+A job has no result but that it came to its end: then the same work is known to be bounded, and the caller does it
+itself, in a thread. If a helper is ended, the caller gets ``TooCostly``, and nothing else was stopped. Helpers wait for
+more work for a while, because starting one takes a second. No helper has a secret of the settings
+(``app.environments``).
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from core.turns import Turns
 from runtime.engine.model.rows import Claim
 
 SECONDS = most("helper_seconds")
-# A helper that waits for something gets so many times its processor time.
+# The limit for a helper that waits for something, as a multiple of its processor time.
 PATIENCE = 12
-# Documents up to this size are bounded by it: reading one takes less time than to start a helper.
+# Documents up to this size need no helper: reading one takes less time than starting a helper.
 ASIDE_BYTES = 16 * 1024
 TOGETHER_MAX = 2
-# A helper without work ends after this time; one that is to end gets so long for it.
+# The time after which a helper without work ends, and the time that a helper gets to end.
 IDLE_SECONDS, ENDING_SECONDS = 60, 1.0
 # The exit code of a helper that has no memory left.
 NO_MEMORY = 3
-# The work was not done, and that says nothing about the work: also if somebody stops this process and all that it has
-# started, as systemd and terminals do.
+# The work was not done for another reason than its cost, such as a signal to this process and all its children, which
+# systemd and terminals send.
 UNFINISHED = 1
-# A helper that had done work before ended so: it had waited for more for too long, or somebody has killed it, maybe
-# before this text came. A new one tells; its own deadline is another signal (SIGXCPU).
+# Signals that may have ended a used helper before this text came: it waited too long for work, or somebody killed it.
+# The job is tried in a new helper. The deadline for processor time is another signal (SIGXCPU).
 NO_FAULT = (-signal.SIGALRM, -signal.SIGKILL)
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -49,14 +50,14 @@ class Helpers:
 
     def __init__(self, seconds: int = SECONDS) -> None:
         self._seconds = seconds
-        # Those that have read texts, and those that have rehearsed: only these have our settings.
+        # Idle helpers by whether they rehearse steps: only helpers that rehearse have our settings.
         self._idle: dict[bool, list[Process]] = {False: [], True: []}
         self._turns = Turns(TOGETHER_MAX, of_one=1)
 
     async def read(self, tenant: str, kind: str, text: str, file: str, declared: Mapping[str, Operation]) -> None:
         """Compile a document against these declarations of the tenant and the packaged ones.
 
-        ``TooCostly`` if that was ended. Its problems are found by whoever compiles it next.
+        ``TooCostly`` if the helper was ended. The caller, who compiles the document next, finds its problems.
         """
         if len(text) > ASIDE_BYTES:
             known: JsonObject = {name: one.model_dump(mode="json") for name, one in declared.items()}
@@ -64,7 +65,7 @@ class Helpers:
             await self._done(tenant, job, f"reading {file}")
 
     async def rehearse(self, url: str, tenant: str, run_id: UUID, claim: Claim, owner: str) -> None:
-        """Rehearse a step that this lease holds, on the database at ``url``. ``TooCostly`` if that was ended."""
+        """Rehearse a step that this lease holds, on the database at ``url``. ``TooCostly`` if the helper was ended."""
         lease: JsonObject = {"key": claim.key, "id": str(claim.id), "epoch": claim.epoch, "owner": owner}
         await self._done(tenant, {"job": "step", "url": url, "run": str(run_id), "lease": lease}, "beginning this step")
 
@@ -84,20 +85,20 @@ class Helpers:
             raise TransportError("A helper that reads texts aside could not do its work; its error is in the log.")
 
     async def _code(self, job: JsonObject) -> int:
-        """The result of a helper that did this job; negative if a signal ended it."""
+        """The exit code of a helper that did this job; negative if a signal ended it."""
         from app import environments  # helpers import this module, and start faster without the settings
 
         rehearses = job["job"] == "step"
         while self._idle[rehearses]:
-            code = await self._asked(self._idle[rehearses].pop(), job)
+            code = await self._run_job(self._idle[rehearses].pop(), job)
             if code not in NO_FAULT:
                 return code
-        needed = environments.uncalling(os.environ) if rehearses else environments.plain(os.environ)
+        needed = environments.without_secrets(os.environ) if rehearses else environments.plain(os.environ)
         command, pipe = (sys.executable, "-P", "-m", "app.helper"), asyncio.subprocess.PIPE
         made = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, env=needed)
-        return await self._asked(made, job)
+        return await self._run_job(made, job)
 
-    async def _asked(self, helper: Process, job: JsonObject) -> int:
+    async def _run_job(self, helper: Process, job: JsonObject) -> int:
         assert helper.stdin is not None, "it is a pipe"
         assert helper.stdout is not None, "it is a pipe"
         answer, waited = b"", False
@@ -121,7 +122,7 @@ class Helpers:
 
 
 async def _ended(helper: Process) -> None:
-    """End a helper, unless it has ended: its own end tells why."""
+    """End a helper, unless it ends by itself: then its exit code tells why."""
     with suppress(TimeoutError):
         async with asyncio.timeout(ENDING_SECONDS):
             if helper.stdin is not None:

@@ -1,4 +1,4 @@
-"""The tenants' logs of this installation: its key and the rotations of it, its signer, and comparing a log."""
+"""The tenants' logs of this installation: their key and its rotations, their signer, and the comparison of a log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KMS = "aws-kms:"
 
 
 def signer_of(settings: Settings, place: Path, *, make: bool = False) -> Signer:
-    """The key at this place, a file or ``aws-kms:KEY``. ``make``: a file that is missing is made.
+    """The key at this place, a file or ``aws-kms:KEY``. With ``make``, a missing file is created.
 
     ``ConfigurationError`` if it is no key that signs a log; ``TransportError`` if KMS does not answer.
     """
@@ -53,14 +53,14 @@ def rotations_of(settings: Settings) -> list[Rotation]:
 
 
 def rotations_folder(settings: Settings) -> Path:
-    """The folder with the notes in which one key of this installation ended itself for the next."""
+    """The folder with the notes in which a key of this installation names its successor."""
     return settings.home / "log-rotations"
 
 
 def ring_of(settings: Settings, trusted: str | None = None, rotations: Sequence[Path] = ()) -> Ring:
-    """The keys that hold: the trusted one and its successors, by default this installation's own.
+    """The valid keys: the trusted one and its successors, by default those of this installation.
 
-    ``trusted`` is a key, or a file with one. ``ConfigurationError`` if it is to be the own key, and there is none here.
+    ``trusted`` is a key, or a file with one. ``ConfigurationError`` without it if this installation has no key.
     """
     known = [Rotation.parse(read(path), str(path)) for path in rotations] or rotations_of(settings)
     if trusted is not None:
@@ -77,9 +77,9 @@ def ring_of(settings: Settings, trusted: str | None = None, rotations: Sequence[
 
 
 def check_continued(settings: Settings, ring: Ring) -> None:
-    """Raise ``ConfigurationError`` if another key has signed a log here before, and has not ended itself for this one.
+    """Raise ``ConfigurationError`` if another key has signed a log here, and has not named this one as its successor.
 
-    So a file that was replaced, or an alias of KMS that points elsewhere now, signs nothing: nobody would trust it.
+    So a replaced file, or an alias of KMS that points to another key now, signs nothing: nobody would trust it.
     """
     for path in sorted(settings.log_path.glob(f"*/{CHECKPOINT}")):
         try:
@@ -91,10 +91,10 @@ def check_continued(settings: Settings, ring: Ring) -> None:
 
 
 def rotate(settings: Settings, new: Path) -> tuple[list[Path], NoteKey]:
-    """End this installation's key for the one at the place ``new``. The notes, and the next key.
+    """End this installation's key, with the key at the place ``new`` as its successor. Returns the notes and that key.
 
-    ``ConsistencyError`` if it has ended before. A crash before the first note leaves the old key in force; one between
-    two notes is made good by the same call again, before anything is signed with the next key.
+    ``ConsistencyError`` if it has ended before. A crash before the first note leaves the old key in force. After a
+    crash between two notes, the same call again completes them, before anything is signed with the next key.
     """
     old, ring = signer_of(settings, settings.log_key_path), ring_of(settings)
     ending, sizes = note_key(settings, old), {one.origin: one.size for one in memory_of(settings).all()}

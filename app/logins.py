@@ -30,9 +30,9 @@ _MAKE = """
 SELECT format(CASE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = $1) THEN 'ALTER ROLE %1$I LOGIN PASSWORD %2$L'
     ELSE 'CREATE ROLE %1$I LOGIN PASSWORD %2$L' END, $1::text, $2::text)
   || format('; GRANT %1$I TO %2$I; GRANT CONNECT ON DATABASE %3$I TO %2$I', $3::text, $1, current_database())"""
-# The limits are the login's own, so that they hold for whatever connects with it, through a pooler too.
+# The limits are settings of the login, so that they hold for every connection of it, through a pooler too.
 _LIMIT = "SELECT format('ALTER ROLE %I SET %I = %L', $1::text, $2::text, $3::text)"
-# A right or a role that this login has beyond its own, or null. A superuser counts as a member of every role.
+# A right or a role that this login has beyond those it needs, or null. A superuser counts as a member of every role.
 _MORE = """
 SELECT CASE WHEN l.rolsuper THEN 'a superuser' WHEN l.rolcreaterole THEN 'one who creates roles'
     WHEN l.rolbypassrls THEN 'one whom no row is hidden from'
@@ -59,7 +59,7 @@ class Logins:
 
 
 def of_owner(owner: str) -> Logins:
-    """The logins if only the owner's address is known, as for the embedded server. They need not exist yet.
+    """The logins that follow from the owner's address alone, as for the embedded server. They need not exist yet.
 
     Their passwords are an HMAC under the owner's password, so they need not be stored and do not reveal it.
     ``ConfigurationError`` if the owner has no password.

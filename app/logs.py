@@ -25,7 +25,7 @@ _FACTS = "counterseal.facts"
 def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts: bool = True) -> None:
     """Set up structlog and the standard library's loggers for this process. May be called again.
 
-    ``facts``: write the lines of recorded facts. A command has none: it says what it has done in its own words.
+    ``facts``: write the lines of recorded facts. Commands do not, because they print what they have done.
     """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -60,9 +60,9 @@ def configure(format_: LogFormat = "console", level: LogLevel = "info", *, facts
 
 
 class OfTenants:
-    """Drops lines about a tenant that has more than its share, and says so once a minute, with their number.
+    """Drops log lines about a tenant with too many, and logs their number once a minute.
 
-    Lines of the audit are elsewhere: nothing is lost but words.
+    The audit is not affected: only log lines are lost.
     """
 
     def __init__(self, meter: Meter | None = None) -> None:

@@ -1,7 +1,7 @@
 """E-mail about failed and stuck runs (``tell.email`` in a tenant's settings): one message for each recipient.
 
 smtplib speaks in a thread of its own for each tenant, so a server that hangs holds up the e-mail of that tenant alone.
-A message is never sent, nor a password said, before TLS is there and the server's name is verified.
+No message and no password is sent before TLS is set up and the server's name is verified.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Email:
 
     @property
     def recipients(self) -> tuple[str, ...]:
-        """Those who get a message of their own each."""
+        """The recipients, each of whom gets a separate message."""
         return self._mail.to
 
     async def send(self, push: Push) -> Result:
-        """Send it. Each attempt has the same ``Message-ID`` and text, by which mailboxes know it again."""
+        """Send the message. Each attempt has the same ``Message-ID`` and text, so mailboxes recognise a repetition."""
         mail, rule, password = self._mail, self._rule, ""
         try:
             values = await self._lender.lend([(mail.password, mail.target)] if mail.password is not None else [])
@@ -66,15 +66,15 @@ class Email:
             return Later(found.message)
         talk = _Talk(mail, rule, [str(one) for one in found.addresses[:ADDRESSES_MAX]], password)
         try:
-            await self._aside(talk, push)
+            await self._in_thread(talk, push)
         except OSError as error:  # SMTPException is one
             code = getattr(error, "smtp_code", 0) or _refusal(error)
             words = clean(masks(values).text(f"{rule.host}: {type(error).__name__}: {error}"))
             return Later(words, counted=code >= 500 or isinstance(error, _FOR_GOOD))
         return Delivered()
 
-    async def _aside(self, talk: _Talk, push: Push) -> None:
-        """Speak in the thread. If nobody waits any more, the connection is broken, so that the thread is free."""
+    async def _in_thread(self, talk: _Talk, push: Push) -> None:
+        """Send in the thread. If the caller is canceled, the connection is closed, so that the thread becomes free."""
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._threads, talk.speak, message_of(self._mail.sender, push), push.to)
@@ -103,7 +103,7 @@ def message_of(sender: str, push: Push) -> bytes:
 
 
 def _line(text: str) -> str:
-    """A text from elsewhere as part of one line: nothing in it begins another line or header."""
+    """Text from outside as part of one line: nothing in it begins another line or header."""
     return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
@@ -157,7 +157,7 @@ class _Talk:
         raise problem
 
     def end(self) -> None:
-        """Break the connection: whoever reads from it is told at once."""
+        """Close the connection: a thread that reads from it gets an error at once."""
         sock = self._session.sock if self._session is not None else None
         if sock is not None:
             with suppress(OSError):  # it is closed already
@@ -165,7 +165,7 @@ class _Talk:
 
 
 class _Session(smtplib.SMTP):
-    """A session whose connection somebody else opens. smtplib takes its ``host`` for the name on the certificate."""
+    """A session over a connection that the caller opens. smtplib checks the certificate against ``host``."""
 
     def __init__(self, rule: AllowedHost, connected: Callable[[float], socket.socket], domain: str) -> None:
         self._connected, self._rule, self._begun = connected, rule, False

@@ -12,12 +12,12 @@ from app.spans import HISTOGRAMS, STEPS, Figure, Spans
 from core.tracing import Appended, Called, Delivered
 from runtime.store.queue_reads import Standing, TenantQueue
 
-# Whose requests are counted that nobody has authenticated.
+# The name under which unauthenticated requests are counted.
 NOBODY = ""
 
 
 class Metrics:
-    """Counters of this process, apart for each tenant: nobody sees what others do."""
+    """Counters of this process, separate for each tenant: no tenant sees what others do."""
 
     def __init__(self) -> None:
         self._of: dict[str, Counters] = {}
@@ -73,7 +73,7 @@ class Counters:
         self._seconds.labels(route).observe(seconds)
 
     def vote(self, channel: str, code: str) -> None:
-        """Count one vote and what became of it."""
+        """Count one vote, by its result."""
         self._votes.labels(channel, code).inc()
 
     def refusal(self, face: str, code: str) -> None:
@@ -81,7 +81,7 @@ class Counters:
         self._refusals.labels(face, code).inc()
 
     def measure(self, figure: Figure) -> None:
-        """Take in one measurement; those of steps are not shown here."""
+        """Record one measurement. Measurements of steps are not shown here."""
         if (histogram := self._measured.get(figure.name)) is not None:
             labels = {name: value for name, value in figure.attributes.items() if name != "tenant"}
             histogram.labels(**labels).observe(figure.seconds)
@@ -93,7 +93,7 @@ class Counters:
         questions: Iterable[Standing] = (),
         leaves: Iterable[Standing] = (),
     ) -> bytes:
-        """The exposition format: our counters, the counts of runs by status, the tenant's queue, and what waits."""
+        """The exposition format: our counters, the counts of runs by status, the tenant's queue, and waiting items."""
         registry = CollectorRegistry()
         gauge = partial(Gauge, registry=registry)
         by_status = gauge("counterseal_runs", "Runs of this tenant", ("status",))
@@ -109,7 +109,7 @@ class Counters:
 def _add_standing(
     gauge: Callable[..., Gauge], what: str, words: str, label: str, names: Iterable[str], found: Iterable[Standing]
 ) -> None:
-    """Add a number and the age of the oldest, 0 for what there is not: an alert ends when its cause does."""
+    """Add a number and the age of the oldest item, or 0 if there is none: an alert ends when its cause ends."""
     counts = gauge(f"counterseal_{what}", words, (label,))
     oldest = gauge(f"counterseal_{what}_oldest_seconds", "Age of the oldest", (label,))
     known = {one.name: one for one in found}

@@ -37,7 +37,7 @@ async def in_use(faces: Faces, tenant: str) -> list[dict[str, Any]]:
 
 
 async def shown(faces: Faces, tenant: str, name: str, version: int | None) -> dict[str, Any]:
-    """One declaration as it was published, with the numbers of all versions of its name."""
+    """One declaration as it was published, with all version numbers of its name."""
     async with faces.database.transaction(tenant) as connection:
         found = await declaring.find(connection, faces.definitions, tenant, name, version)
         every = await operations.listed(connection, tenant, name)

@@ -22,7 +22,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from app.spans import HISTOGRAMS, Figure, Span
 
-# The collector has so long for one batch, with all retries.
+# The time for one batch, with all retries.
 SEND_SECONDS = 5.0
 FIGURES_SECONDS = 30.0
 KINDS = {kind.name.lower(): kind for kind in SpanKind}
@@ -41,7 +41,7 @@ class _Resource(Resource):
 
 
 class Collector:
-    """Sends spans and figures. Its own troubles are counted by whoever calls, so the libraries say nothing."""
+    """Sends spans and figures. The caller counts failures, so the libraries log nothing."""
 
     def __init__(self, endpoint: str, headers: Mapping[str, str], version: str) -> None:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
@@ -68,11 +68,11 @@ class Collector:
         return self._spans.export([self._readable(span) for span in spans]) is SpanExportResult.SUCCESS
 
     def measure(self, figure: Figure) -> None:
-        """Take in one measurement."""
+        """Record one measurement."""
         self._histograms[figure.name].record(figure.seconds, dict(figure.attributes))
 
     def count(self, dropped: Callable[[], Mapping[str, int]]) -> None:
-        """Tell the collector, too, what it was not told."""
+        """Count dropped items in a figure of the collector, too."""
 
         def observed(_: CallbackOptions) -> Iterator[Observation]:
             yield from (Observation(count, {"why": why}) for why, count in dropped().items())

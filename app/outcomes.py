@@ -24,7 +24,7 @@ RUNS: dict[str, tuple[str, str]] = {
     RunState.FAILED_TERMINAL: ("failed", "Failed"),
     RunState.CANCELED: ("canceled", "Canceled"),
 }
-# The code of a failure: its symbol, its word, and what is said of the run.
+# The code of a failure: its symbol, its word, and the sentence about the run.
 _CAUSES: dict[str, tuple[str, str, str]] = {
     DENIED: ("denied", "Denied", "was denied"),
     REJECTED: ("rejected", "Rejected", "was rejected"),
@@ -50,7 +50,7 @@ OPEN = frozenset({
 
 
 class Failure(Struct, frozen=True):
-    """The failure of a run: the step, the reason in the words of whoever gave it, and the remedy."""
+    """The failure of a run: the step, the reason in its author's words, and the remedy."""
 
     step: str
     code: str
@@ -59,7 +59,7 @@ class Failure(Struct, frozen=True):
 
 
 def state_of(run: Mapping[str, Any]) -> tuple[str, str]:
-    """The symbol and the word of a run; of a failed one its cause."""
+    """The symbol and the word for the state of a run; for a failed run, its cause."""
     error: JsonObject = run["error"] or {}
     if run["status"] == RunState.FAILED_TERMINAL:
         return _CAUSES.get(str(error.get("code")), (*RUNS[run["status"]], ""))[:2]
@@ -103,7 +103,7 @@ def title_of(run: Mapping[str, Any], name: str) -> str:
 
 
 def line_of(run: Mapping[str, Any], waits: Sequence[Mapping[str, Any]]) -> str:
-    """Say in a few words, for a list, what a run waits for, or why it has failed."""
+    """A few words for a list: what the run waits for, or why it has failed."""
     failure = failure_of(run)
     if failure is not None:
         return f"{failure.code} at {failure.step}: {failure.message}" if failure.step else failure.message
@@ -111,7 +111,7 @@ def line_of(run: Mapping[str, Any], waits: Sequence[Mapping[str, Any]]) -> str:
 
 
 def short(wait: Mapping[str, Any]) -> str:
-    """Name what a step waits for, and the step."""
+    """The kind of a wait in words, with its step."""
     context: dict[str, Any] = wait["context"] or {}
     words = {
         WaitKind.APPROVAL: "people",

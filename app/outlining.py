@@ -37,10 +37,10 @@ _CONTEXT = {each.name: type(each.default) for each in structs.fields(FactContext
 def outline(workflow: Workflow, policies: PolicySet | None = None) -> JsonObject:
     """The graph as a tree, and what it needs. With policies, also the decision on each step, as far as foreseeable.
 
-    ``steps`` are nodes in topological order. Each has ``id``, ``kind`` (``do`` for an operation; else what its step row
-    says it does, or its own name), ``needs``, ``stage`` (nodes of one list with the same stage start together), the
-    declaration of the operation or the workflow that it calls, and ``inside``: the lists of nodes in its branches,
-    loops and handlers, by the name of each.
+    ``steps`` are nodes in topological order. Each has ``id``, ``kind`` (``do`` for an operation, otherwise the
+    operation of its step row, or the kind's own name), ``needs``, ``stage`` (nodes of one list with the same stage
+    start together), the declaration of the operation or the workflow that it calls, and ``inside``: the lists of nodes
+    in its branches, loops and handlers, by their names.
     """
     result: JsonObject = {
         "name": workflow.name,

@@ -46,7 +46,7 @@ from runtime.store import tenant_settings
 if TYPE_CHECKING:
     from core.db import Connection
 
-# The settings of the environment that are about what leaves in a tenant's name: no other tenant has them.
+# The environment's settings about calls in a tenant's name. Only the tenant of the environment has them.
 OWNED = frozenset(
     {"slack_bot_token", "slack_signing_secret", "slack_app_token", "slack_api_url", "slack_channel", "slack_mentions"}
     | {"servicenow_url", "servicenow_username", "servicenow_password", "servicenow_client_id"}
@@ -99,7 +99,7 @@ class Chat:
 
 @dataclass(frozen=True)
 class Incoming:
-    """The secrets by which a tenant knows who calls. ``reference`` is None for a value of the environment."""
+    """A secret by which a tenant authenticates callers. ``reference`` is None for a value of the environment."""
 
     lender: Lender
     reference: str
@@ -193,7 +193,7 @@ class Outside:
 
 
 def incoming_of(outside: Outside) -> dict[str, Incoming]:
-    """The secrets by which the tenant's own settings know who calls, by their place there."""
+    """The secrets by which a tenant authenticates callers, by their place in its own settings."""
     content = outside.content
     found = {
         f"webhooks.{name}.secret": Incoming(outside.lender, one.secret)
@@ -204,8 +204,8 @@ def incoming_of(outside: Outside) -> dict[str, Incoming]:
 
 
 @dataclass(frozen=True)
-class Given:
-    """Parts that stand for what the settings would make, for every tenant: of a test, or of a benchmark."""
+class Replacements:
+    """Parts of a test or a benchmark, which replace those that the settings would build, for every tenant."""
 
     connectors: Connectors | None = None
     messenger: Messenger | None = None
@@ -221,14 +221,14 @@ class _Known:
 
 @dataclass
 class Outsides:
-    """The systems and keys of every tenant, asked for by tenant. One for a process; ``stack`` closes what it has made.
+    """The systems and keys of all tenants, by tenant. One object for a process; ``stack`` closes what it has built.
 
     ``read`` reads the tenants' records. ``signer`` has the key of the environment, which is its tenant's.
     """
 
     settings: Settings
     stack: AsyncExitStack
-    given: Given = field(default_factory=Given)
+    given: Replacements = field(default_factory=Replacements)
     read: Read = adapters.nobody_reads
     signer: Signer | None = None
     vault: Vault | None = None
@@ -236,7 +236,7 @@ class Outsides:
     _session: aiohttp.ClientSession | None = None
 
     async def of(self, connection: Connection, tenant: str, stop: int | None = None) -> Outside:
-        """Find those of a tenant, by settings of this stop number or a later one if that is known.
+        """The systems and keys of a tenant, by settings with this stop number or a later one if ``stop`` is given.
 
         ``NotFoundError`` if there is no such tenant.
         """
@@ -251,18 +251,20 @@ class Outsides:
             stored = None if standing.version is None else await tenant_settings.in_force(connection, tenant)
             content = None if stored is None else load_tenant(stored.source, f"settings of the tenant {tenant}").content
             version = None if stored is None else stored.version
-            known = _Known(standing.stop, await self._made(tenant, content, version, standing.suspended))
+            known = _Known(standing.stop, await self._build(tenant, content, version, standing.suspended))
             self._known[tenant] = known
         known.stop = max(known.stop, standing.stop)
         return known.outside
 
     def known(self, tenant: str) -> Outside:
-        """The ones of a tenant when it was asked for last; ``NotFoundError`` if it never was."""
+        """The systems and keys that ``of`` last returned for a tenant; ``NotFoundError`` if it was never called."""
         if (found := self._known.get(tenant)) is None:
             raise NotFoundError(f"The tenant {tenant!r} was not asked for yet.")
         return found.outside
 
-    async def _made(self, tenant: str, content: TenantDocument | None, version: int | None, suspended: bool) -> Outside:
+    async def _build(
+        self, tenant: str, content: TenantDocument | None, version: int | None, suspended: bool
+    ) -> Outside:
         environment = content is None and tenant == self.settings.tenant
         settings = self.settings if environment else own_settings(self.settings, content)
         if self.vault is None:
@@ -348,9 +350,9 @@ def _hosts(content: TenantDocument | None) -> Hosts:
 
 
 def own_settings(base: Settings, content: TenantDocument | None, values: Mapping[str, str] | None = None) -> Settings:
-    """The installation's settings with what is one tenant's own; ``values`` are those of the secrets that were read.
+    """The installation's settings with those of one tenant; ``values`` are the values of the secrets that were read.
 
-    What the tenant does not set is not set, whatever the environment says.
+    Settings that the tenant leaves out are not set, even if the environment has them.
     """
     made: dict[str, Any] = {name: Settings.model_fields[name].get_default(call_default_factory=True) for name in OWNED}
     if content is not None:

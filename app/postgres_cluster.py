@@ -190,7 +190,7 @@ def free_port() -> int:
 
 
 def open_private(path: Path) -> BinaryIO:
-    """Open a file to append to it that only its owner can read, whoever could before."""
+    """Open a file for appending, and let only its owner read it, whatever its mode was."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.fchmod(handle, 0o600)
     return os.fdopen(handle, "ab")

@@ -34,9 +34,9 @@ from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 log = structlog.get_logger(__name__)
 
 RECONNECT_SECONDS = 1.0
-# The loop is looked at so often, and takes at most so much processor time in between; an idle process takes little.
+# The interval of the checks of the event loop, and the most processor time that it may take in between.
 LOOK_SECONDS, STUCK_SECONDS = 1.0, most("loop_seconds")
-# Python's default is five times as long.
+# The switch interval of threads; Python's default is five times as long.
 TURN_SECONDS = 0.001
 
 
@@ -50,7 +50,8 @@ class Duty(StrEnum):
 
 async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Callable[[str | None], None]) -> None:
     """Build, run the parts until a signal comes, and close everything. ``announce`` as for ``run``."""
-    # Beside a thread that computes, the loop waits so long each time it goes on: some tens of times for a click.
+    # While a thread computes, the event loop waits this long each time it continues, which is some tens of times for a
+    # click.
     sys.setswitchinterval(TURN_SECONDS)
     # S3 and SQS calls block threads. With twice the maximum of a kind, one kind that hangs leaves threads to others.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2 * KIND_MAX))
@@ -165,10 +166,10 @@ async def listen(database: Database, wakes: Mapping[str, list[Callable[[], None]
 
 
 async def end_if_stuck() -> None:
-    """Let the system end this process if its loop takes so much processor time at one thing; write where it was.
+    """Let the system end this process if one task blocks the loop for too much processor time; write a traceback first.
 
-    A step or a text that does this has stopped one process, and no second one: its lease runs out, and whoever leases
-    it next rehearses it in a helper. Only processor time counts: a process that was suspended goes on.
+    A step or a text that does this stops only one process: its lease runs out, and the worker that leases the step next
+    rehearses it in a helper. Only processor time counts: a process that was suspended goes on.
     """
     faulthandler.register(signal.SIGPROF, chain=True)
     try:

@@ -1,7 +1,7 @@
-"""A log where it is published: a folder, or a public web address.
+"""The places where a log is published: a folder, or a public web address.
 
-The address is https, or http of this machine. Each file is bounded in size and time, and no redirect is followed, so
-that the address that a person gave is the place that was read.
+The address is https, or http of this machine. Each file is bounded in size and time. No redirect is followed, so that
+the log is read from the very address that a person gave.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evidence.log.witness import Policy
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _SECONDS = 10.0
-# A file that trickles in is given up after this.
+# The time after which reading a slow file is given up.
 FILE_SECONDS = 30.0
 _REDIRECTS, _GONE, _REFUSED, _BUSY = range(300, 400), {404, 410}, {401, 403}, {408, 425, 429, *range(500, 600)}
 _PAGE = "answers with a web page, not with a file of a log"
@@ -84,7 +84,7 @@ class WebLog(Struct, frozen=True):
 
 
 def _check(answer: httpx.Response, url: str) -> None:
-    """Refuse every answer that is not a file as it lies there."""
+    """Refuse every answer that is not an unmodified file."""
     status, headers = answer.status_code, answer.headers
     if status in _REDIRECTS:
         said = clean(headers.get("location", "nowhere"), 200)
@@ -132,7 +132,7 @@ def _address(place: str) -> str:
 
 
 async def whole(place: str, ring: Ring, tenant: str) -> tuple[Published, list[str]]:
-    """The log of this tenant at this place, read whole, and each problem in words."""
+    """Read the whole log of this tenant at this place, and list each problem in words."""
     async with source_of(place) as source:
         return await read(source, ring, f"{ring.first.name}/{tenant}")
 
@@ -140,7 +140,7 @@ async def whole(place: str, ring: Ring, tenant: str) -> tuple[Published, list[st
 def checked(
     log: Published, problems: Sequence[str], ring: Ring, after: Sequence[Path], policy: Policy
 ) -> tuple[JsonObject, list[str]]:
-    """The result for a log that was read: what it is, and its problems with those that kept checkpoints show."""
+    """The result for a log that was read: its description, and its problems, also those that kept checkpoints show."""
     found = [*problems]
     for path in after:
         old, _ = ring.opened(logbook.read(path), str(path))

@@ -20,7 +20,8 @@ _SECONDS = 60.0
 async def reading(settings: Settings) -> AsyncIterator[Read]:
     """A reader of all records that a query selects. ``ConfigurationError`` if no ServiceNow is set.
 
-    ``TransportError`` if it answers with a failure, or shows fewer records than it counts: then a comparison would lie.
+    ``TransportError`` if it answers with a failure, or shows fewer records than it counts: then a comparison would be
+    wrong.
     """
     if settings.servicenow_url is None or settings.servicenow_username is None:
         words = "COUNTERSEAL_SERVICENOW_URL and COUNTERSEAL_SERVICENOW_USERNAME are not both set."

@@ -43,7 +43,7 @@ class _Windows:
         self._windows: OrderedDict[tuple[str, ...], _Window] = OrderedDict()
 
     def _counted(self, key: tuple[str, ...]) -> tuple[_Window, int]:
-        """Count a refusal. Return its window, and the number of refusals that a line stands for now; 0 for no line."""
+        """Count a refusal. Return its window, and the number of refusals that the next line covers; 0 for no line."""
         now = self._now() if self._now is not None else asyncio.get_running_loop().time()
         window = self._windows.get(key)
         if window is not None and now - window.opened < WINDOW_SECONDS:
@@ -106,9 +106,9 @@ class StrangerLog(_Windows):
 
 
 class UnreadSecrets:
-    """The lines about secrets of incoming requests that could not be had: one line per secret a minute.
+    """The log of secrets of incoming requests that could not be read: one line per secret a minute.
 
-    Whoever sent the request has not proved anything, and is answered as if there were no such endpoint.
+    The sender of the request has proved nothing yet, and gets the same answer as for an unknown endpoint.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -116,7 +116,7 @@ class UnreadSecrets:
         self._told: dict[tuple[str, str], float] = {}
 
     def note(self, tenant: str, place: str, reason: str) -> None:
-        """Tell the operators, unless they were told of this place of the tenant's settings within the last minute."""
+        """Log it for the operators, unless this place of the tenant's settings was logged within the last minute."""
         now, key = self._now(), (tenant, place)
         if now - self._told.get(key, -WINDOW_SECONDS) >= WINDOW_SECONDS:
             self._told[key] = now

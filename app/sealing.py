@@ -1,4 +1,4 @@
-"""Evidence with its leaf of the tenant's log: of a run that goes on, and the check that the log has it."""
+"""Evidence with its leaf of the tenant's log: the evidence of an unfinished run, and the check that the log has it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from core.db import Connection, Database
 from core.errors import ConsistencyError, InputError, NotFoundError
 from evidence.bundle import Bundle, build_bundle
 from evidence.chain import Actor
-from evidence.container import stated
+from evidence.container import read_predicate
 from evidence.events import EventType
 from evidence.layout import LEAF, PROOF
 from evidence.log.checkpoints import Checkpoint, check_proof
@@ -40,7 +40,7 @@ _REMEDY = "Try again in a minute: keepers log what has moved, and `counterseal l
 async def so_far(
     settings: Settings, database: Database, tenant: str, run_id: UUID, actor: Actor
 ) -> tuple[Bundle, Sealed]:
-    """The signed evidence of a run that goes on, up to its newest leaf. The export is an event of the tenant.
+    """The signed evidence of an unfinished run, up to its newest leaf. The export is an event of the tenant.
 
     ``ConsistencyError`` if the run has ended, or moved on since its newest signed leaf. A crash leaves no event, and
     nothing was handed out.
@@ -66,7 +66,7 @@ async def so_far(
 
 
 async def leaf_of(database: Database, tenant: str, run_id: UUID, lines: int) -> Sealed:
-    """The newest signed leaf of a run. ``ConsistencyError`` if there is none yet of a book with so many lines."""
+    """The newest signed leaf of a run. ``ConsistencyError`` if there is none yet for this number of lines."""
     async with database.connection() as connection, connection.transaction(isolation="repeatable_read", readonly=True):
         found = await _sealed(connection, tenant, run_id)
     if found.leaf.count != lines:
@@ -88,25 +88,25 @@ def logged(path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) ->
     """
     beside = [path.with_name(path.name + end) for end in (LEAF, PROOF)]
     data, leaf, proof = (_read(one) for one in (path, *beside))
-    said, claimed = stated(data), orjson.loads(leaf)
+    said, claimed = read_predicate(data), orjson.loads(leaf)
     if not _is_of(claimed, said):
         raise InputError("is not the leaf of this bundle", where=str(beside[0]))
     keys = [ring.first, *(one.new for one in ring.rotations)]
     origin = f"{ring.first.name}/{said['tenant']}"
     place, checkpoint, note = check_proof(proof, leaf, [key.renamed(origin) for key in keys])
     ring.opened(note.packed, str(beside[1]))
-    return _found(claimed, place, checkpoint, Policy(tuple(witnesses), quorum).times(note))
+    return _result(claimed, place, checkpoint, Policy(tuple(witnesses), quorum).times(note))
 
 
 async def logged_in(published: str, path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) -> JsonObject:
     """Check that the log, as it is published at this place, has the leaf of this bundle. Errors as for ``logged``."""
-    said = stated(_read(path))
+    said = read_predicate(_read(path))
     log, problems = await whole(published, ring, str(said["tenant"]))
     if problems:
         raise InputError(f"is not as it was signed: {problems[0]}", where=published, remedy="See `log verify`.")
     for place, leaf in enumerate(log.leaves):
         if _is_of(claimed := orjson.loads(leaf), said):
-            return _found(claimed, place, log.checkpoint, Policy(tuple(witnesses), quorum).times(log.note))
+            return _result(claimed, place, log.checkpoint, Policy(tuple(witnesses), quorum).times(log.note))
     words = f"has no leaf of this bundle among its {log.checkpoint.size}"
     raise InputError(words, where=published, remedy="It is older than the bundle, or the bundle is of no run of it.")
 
@@ -122,7 +122,7 @@ def _is_of(leaf: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
     return all(said[name] == leaf.get(name) for name in ("tenant", "run", "count", "head"))
 
 
-def _found(leaf: Mapping[str, Any], place: int, checkpoint: Checkpoint, times: Mapping[str, int]) -> JsonObject:
+def _result(leaf: Mapping[str, Any], place: int, checkpoint: Checkpoint, times: Mapping[str, int]) -> JsonObject:
     return {
         "run": leaf["run"], "kind": leaf["kind"], "ts": leaf["ts"], "log": checkpoint.origin, "index": place,
         "size": checkpoint.size, "cosigned": len(times), "witnesses": dict(sorted(times.items())),

@@ -1,4 +1,4 @@
-"""The senders of what a tenant's systems are told of failed and stuck runs (``tell`` in its settings)."""
+"""The senders of news about failed and stuck runs to a tenant's systems (``tell`` in its settings)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from runtime.keep.dispatcher import Delivered, Later, Result, Undeliverable
 from runtime.keep.pushing import Push
 
 SECONDS = 20.0
-# Refusals that no later attempt changes. The receiver says with 410 that it wants no more (Standard Webhooks).
+# Refusals that are final. With 410 the receiver says that it wants no more messages (Standard Webhooks).
 _FOR_GOOD = frozenset({"http_410", "private_address", "invalid_url", "host_not_allowed"})
 
 
 class Closing(pushing.Sender, Protocol):
-    """A sender that has something to close."""
+    """A sender with resources to close."""
 
     async def aclose(self) -> None:
         """Release connections."""
@@ -42,7 +42,7 @@ class Webhook:
         self._http = HttpConnector(hosts)
 
     async def send(self, push: Push) -> Result:
-        """Post it. Each attempt has the same ``webhook-id`` and body, and its own time and signature."""
+        """Post the message. Each attempt has the same ``webhook-id`` and body, but its own time and signature."""
         url, id_, now = self._hook.url, str(push.id), str(int(time.time()))
         body = plain_bytes({"type": push.type, "timestamp": push.at, "data": push.data})
         try:
@@ -87,7 +87,7 @@ def senders_of(content: TenantDocument, lender: Lender) -> Mapping[str, Closing]
 
 
 def _rule(content: TenantDocument, target: Target) -> AllowedHost:
-    """The rule for a host that is told. It may have a private address only if ``http.hosts`` says so."""
+    """The rule for a receiver's host. It may have a private address only if ``http.hosts`` allows it."""
     listed = [AllowedHost.of(one.host) for one in content.http.hosts] if content.http is not None else []
     own = [one for one in listed if one is not None and (one.host, one.port) == (target.host, target.port)]
     return own[0] if own else AllowedHost(target.host, target.port)

@@ -1,4 +1,4 @@
-"""The settings of the MCP servers of the environment. Kept light: every command reads the settings."""
+"""The settings of the environment's MCP servers. This module imports little: every command reads the settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.errors import InputError
 
 
 def web_address(value: str) -> str:
-    """The address. ``ValueError`` if it is none of the web."""
+    """The address. ``ValueError`` if it is no web address."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("is not an http:// or https:// URL")

@@ -19,12 +19,12 @@ from core.secret_values import filled, named_in
 from runtime.definition.tenant import TenantDocument, placed
 
 Made: TypeAlias = Callable[[str, Mapping[str, str]], Connector]
-# Stands for a value that is not read yet. Nothing is ever sent with it.
+# The placeholder for a value that is not read yet. Nothing is ever sent with it.
 UNREAD = "unread"
 
 
 def own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, McpServer]:
-    """The servers of a tenant's own settings; ``values`` are those of the secrets that were read."""
+    """The servers of a tenant's own settings; ``values`` are the values of the secrets that were read."""
     found: dict[str, McpServer] = {}
     for name, one in content.mcp.servers.items() if content.mcp is not None else ():
         known = {secret: values.get(secret, UNREAD) for text in one.headers.values() for secret in named_in(text)}
@@ -34,7 +34,7 @@ def own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, McpServ
 
 
 def connector_of(servers: Mapping[str, McpServer], hosts: tuple[AllowedHost, ...], owner: str) -> McpServers:
-    """The connector ``mcp``. A server may have a private address only if the hosts that are allowed say so."""
+    """The connector ``mcp``. A server may have a private address only if the allowed hosts include it."""
     setting = f"mcp.servers of the tenant {owner}" if owner else SETTINGS["mcp"]
     made: dict[str, Connector] = {}
     for name, said in servers.items():
@@ -47,9 +47,9 @@ def connector_of(servers: Mapping[str, McpServer], hosts: tuple[AllowedHost, ...
 
 
 def lent(bare: Connector, content: TenantDocument | None, make: Made, lender: Lender) -> Connector:
-    """The same servers, each with its own credentials lent to it: a call of one reads no secret of another."""
+    """The same servers, each with only its own credentials: a call of one server reads no secret of another."""
 
-    def made(name: str, values: Mapping[str, str]) -> Connector:
+    def build(name: str, values: Mapping[str, str]) -> Connector:
         servers = make("mcp", values)
         assert isinstance(servers, McpServers), "made of the same settings as the bare ones"
         return servers.servers[name]
@@ -57,7 +57,7 @@ def lent(bare: Connector, content: TenantDocument | None, make: Made, lender: Le
     def one(name: str, server: Connector) -> Connector:
         every = placed(content) if content is not None else ()
         parts = [(text, at) for path, text, at in every if path[:3] == ("mcp", "servers", name)]
-        return lending(server, partial(made, name), lender, parts) if parts else server
+        return lending(server, partial(build, name), lender, parts) if parts else server
 
     assert isinstance(bare, McpServers), "the connector of this name"
     return bare.each(one)

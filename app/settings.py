@@ -35,7 +35,7 @@ from core.errors import ConfigurationError, InputError
 from evidence.blobs import LockMode
 from evidence.log.notes import check_name
 
-# The folder in ``home`` with the keys that verifying trusts if it is given none.
+# The folder in ``home`` with the keys that ``evidence verify`` trusts if no key is given.
 TRUSTED = "trusted-keys"
 PREFIX = "COUNTERSEAL_"
 WEBHOOK_SECRET_CHARACTERS_MIN = 16
@@ -44,7 +44,7 @@ _ENDPOINT = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\Z")
 _KEY_PREFIX = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,127}(?:/[A-Za-z0-9_][A-Za-z0-9._=-]{0,127})*\Z", re.ASCII)
 # Settings that must be set together.
 _TOGETHER = (("bpmn_username", "bpmn_password"), ("servicenow_client_id", "servicenow_client_secret"))
-# Pairs of which the second setting needs the first.
+# Pairs of settings: the second one needs the first one.
 _NEEDED = (
     ("slack_bot_token", "slack_signing_secret"),
     ("slack_signing_secret", "slack_app_token"),
@@ -59,7 +59,7 @@ _NEEDED = (
     ("s3_bucket", "s3_object_lock_mode"),
     ("otel_endpoint", "otel_headers"),
 )
-# Read by the tests and the Makefile, never by us.
+# Variables that the tests and the Makefile read, and the product does not.
 _OTHERS = frozenset({"TEST_DATABASE_URL", "REQUIRE_CHROMIUM", "REQUIRE_PGBOUNCER", "TEST_NODE_MODULES", "DEEP"})
 
 
@@ -263,24 +263,24 @@ class Settings(BaseSettings):
     def _check_pairs(self) -> Self:
         """Name every missing setting that another one needs."""
 
-        def given(name: str) -> bool:
+        def is_set(name: str) -> bool:
             return getattr(self, name) not in (None, "", {})
 
-        pairs = _TOGETHER if given("servicenow_url") else _TOGETHER[:1]
-        halves = [pair for pair in pairs if given(pair[0]) != given(pair[1])]
+        pairs = _TOGETHER if is_set("servicenow_url") else _TOGETHER[:1]
+        halves = [pair for pair in pairs if is_set(pair[0]) != is_set(pair[1])]
         problems = [f"{_variable(one)} and {_variable(other)} go together" for one, other in halves]
-        lacking = [(missing, name) for missing, name in _NEEDED if given(name) and not given(missing)]
+        lacking = [(missing, name) for missing, name in _NEEDED if is_set(name) and not is_set(missing)]
         problems += [f"{_variable(missing)} is not set, and {_variable(name)} is" for missing, name in lacking]
         if self.sqs_dlq_url and self.sqs_dlq_url == self.sqs_queue_url:
             problems.append("COUNTERSEAL_SQS_DLQ_URL names the queue for steps; dead letters need a queue of their own")
-        basic = given("servicenow_username") and given("servicenow_password")
-        oauth = given("servicenow_client_id") or given("servicenow_client_secret")
-        if given("servicenow_url") and not basic and not oauth:
+        basic = is_set("servicenow_username") and is_set("servicenow_password")
+        oauth = is_set("servicenow_client_id") or is_set("servicenow_client_secret")
+        if is_set("servicenow_url") and not basic and not oauth:
             problems.append(
                 "COUNTERSEAL_SERVICENOW_URL needs COUNTERSEAL_SERVICENOW_USERNAME and COUNTERSEAL_SERVICENOW_PASSWORD, "
                 "or COUNTERSEAL_SERVICENOW_CLIENT_ID and COUNTERSEAL_SERVICENOW_CLIENT_SECRET"
             )
-        elif given("servicenow_url") and not given("servicenow_username"):
+        elif is_set("servicenow_url") and not is_set("servicenow_username"):
             problems.append("COUNTERSEAL_SERVICENOW_USERNAME is not set: events of our own writes are known by it")
         if problems:
             raise ValueError("; ".join(problems))
@@ -299,7 +299,7 @@ class Settings(BaseSettings):
 
     @property
     def pages(self) -> str:
-        """The address to which messages link, "" if no address is set: where this process listens is nobody else's."""
+        """The address to which messages link; "" if none is set, because others may not reach our own address."""
         return self.console_address if self.console_url else ""
 
     @property
@@ -329,7 +329,7 @@ class Settings(BaseSettings):
 
     @property
     def log_path(self) -> Path:
-        """The folder below which each tenant's log stands as others read it."""
+        """The folder in which each tenant's log is published as files."""
         return self.home / "log"
 
     @property

@@ -18,7 +18,7 @@ from core.errors import ConsistencyError, CountersealError, NotFoundError
 from evidence import layout
 from evidence.blobs import StoredBlob
 from evidence.chain import Actor, EventType
-from evidence.container import stated
+from evidence.container import read_predicate
 from evidence.receipts import ReceiptStatus
 from runtime.engine.life.forking import Preview
 from runtime.engine.model.states import RunState
@@ -90,15 +90,15 @@ def run_state(row: Row, seen: Seen) -> dict[str, Any]:
     return {"channels": seen.channels, "checkpoint": seen.last, "failures_handled": handled}
 
 
-def told_fork(found: Preview) -> dict[str, Any]:
-    """Tell what a fork takes over, and what it may do again."""
+def fork_summary(found: Preview) -> dict[str, Any]:
+    """The point at which a fork begins, the steps that it takes over, and those that it may do again."""
     parts = {"done": found.done, "again": found.again}
     listed = {name: [{"step": step, "operation": what} for step, what in part] for name, part in parts.items()}
     return {"line": found.line, "checkpoint": found.checkpoint, **listed}
 
 
 async def effects_of(faces: Faces, tenant: str, run_id: UUID) -> list[dict[str, Any]] | None:
-    """The effects that a run has had, each with the answer to whether it can be reversed.
+    """The effects that a run has had, each with a flag for whether it can be reversed.
 
     None if its book or its workflow cannot be read any more: such a run is canceled all the same.
     """
@@ -148,12 +148,12 @@ async def values_of(faces: Faces, tenant: str, row: Row, data: bytes) -> bytes |
 
     ``ConsistencyError`` if it was changed, or is gone although nothing erased it.
     """
-    named = stated(data)[layout.SIDECAR]
+    named = read_predicate(data)[layout.SIDECAR]
     if named is None or row["purged_at"] is not None:
         return None
     store = await faces.blobs(tenant)
     try:
-        # It is read by its digest: whoever writes another version over it hands nothing out.
+        # The digest is checked: if somebody writes another version over the sidecar, it is not handed out.
         return await store.get(StoredBlob(row["uri"] + layout.VALUES, None, str(named)))
     except NotFoundError:
         words = f"The values of {row['name']} are gone from the store, and no retention has erased them."
@@ -163,13 +163,13 @@ async def values_of(faces: Faces, tenant: str, row: Row, data: bytes) -> bytes |
 async def fetched(faces: Faces, tenant: str, row: Row) -> bytes:
     """The bundle's bytes. ``ConsistencyError`` if it is not the one of this run, tenant and number of lines.
 
-    Somebody who may write a row could otherwise have it name another run's.
+    Otherwise somebody who may write a row could make it name another run's bundle.
     """
     store = await faces.blobs(tenant)
     data = await store.get(StoredBlob(row["uri"], row["version_id"], row["sha256"]))
     if len(data) != row["bytes"]:
         raise ConsistencyError(f"{row['uri']} does not have the length that was recorded.")
-    claimed, asked = {**stated(data)}, {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
+    claimed, asked = {**read_predicate(data)}, {"tenant": tenant, "run": str(row["run_id"]), "count": row["lines"]}
     claimed.pop(layout.SIDECAR)
     asked["head"] = row["audit_head"] if row["lines"] == row["audit_count"] else claimed["head"]
     if claimed != asked or row["lines"] > row["audit_count"]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from app.faces import Faces
 from app.refusals import StrangerLog
 from app.shown import may_see_all
-from approvals import seen
+from approvals import click_proof
 from approvals.model import CardView, TaskAnswer, TaskView, VoteChannel
 from approvals.ports import MessageRef, Person
 from approvals.quorum import NotCounted, RefusalCode
@@ -80,7 +80,7 @@ Asked: TypeAlias = (
 
 
 def known_by(clicker: Clicker, place: MessageRef | None) -> JsonObject:
-    """The proof of who answers in Slack, as the vote's line shows it: the account, and the message that was clicked."""
+    """The proof of a voter's identity in Slack, for the vote's line: the account, and the message that was clicked."""
     account: JsonObject = {"team": clicker.team, "user": clicker.user}
     return {"slack": account | ({} if place is None else {"channel": place.channel, "message": place.ts})}
 
@@ -107,7 +107,7 @@ class Interactions:
 
     @staticmethod
     def sentence(code: StrangerCode, clicker: Clicker) -> str:
-        """The reason in words for the person who sits there."""
+        """The reason in words, for the person who clicked."""
         if code is StrangerCode.UNLINKED:
             # Slack shows a backtick in plain text as a code.
             who = f"Ask an administrator to add 'slack: {clicker.user}' to your entry in it."
@@ -124,7 +124,7 @@ class Interactions:
         return await self._refused(code, asked)
 
     async def note_attempt(self, refused: NotCounted, asked: Asked) -> str:
-        """Record a click or a window that proves nothing; return the sentence for the person."""
+        """Record a click or window that is not genuine; return the sentence for the person."""
         await self._record(refused.code, asked)
         return refused.sentence
 
@@ -138,7 +138,7 @@ class Interactions:
         return self.sentence(code, asked.clicker)
 
     async def _record(self, code: str, asked: Asked, *, answered: bool = True) -> None:
-        """Count a refused attempt, and record it if it is to be ``told``."""
+        """Count a refused attempt; with ``told``, record it too."""
         if answered:
             data: JsonObject = {"code": str(code), "channel": str(VoteChannel.SLACK)}
             if isinstance(asked, _OF_QUESTIONS):
@@ -152,11 +152,11 @@ class Interactions:
         self._faces.metrics.of(self._tenant).vote(VoteChannel.SLACK, code)
 
     async def note_stranger(self, code: str, asked: Asked) -> None:
-        """Record an attempt that does not count. If Slack did not answer who that was, record nothing."""
+        """Record an attempt that does not count. If Slack did not say who it was, record nothing."""
         await self._record(code, asked, answered=code != StrangerCode.UNAVAILABLE)
 
     async def _false(self, refused: NotCounted, asked: Asked) -> Answer:
-        """The answer to a click or a window that proves nothing: recorded, and told below a click to its person."""
+        """The answer to a click or window that is not genuine. It is recorded, and sent to the person who clicked."""
         await self._record(refused.code, asked)
         if isinstance(asked, Click):
             await self.note(asked, refused.sentence)
@@ -190,7 +190,7 @@ class Interactions:
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, submission))
         if not submission.digest:
-            return await self._false(seen.WINDOW, submission)
+            return await self._false(click_proof.WINDOW, submission)
         return await self._count(submission, person, "view", submission.reason)
 
     async def _look(self, asked: Click | Submission) -> tuple[Person, CardView] | Answer:
@@ -202,9 +202,9 @@ class Interactions:
             return Answer(False, await self._refused(person, asked))
         view, own = await self._faces.voting.look(self._tenant, asked.approval_id)
         if isinstance(asked, Click):
-            false = seen.elsewhere(own, asked.place)
+            false = click_proof.wrong_message(own, asked.place)
         else:
-            false = None if asked.digest == view.digest else seen.WINDOW
+            false = None if asked.digest == view.digest else click_proof.WINDOW
         if false is not None:
             return await self._false(false, asked)
         actor, thing = Actor("person", person.id), asked.approval_id
@@ -219,7 +219,7 @@ class Interactions:
         return replace(found[1], content=found[1].content.masked())
 
     async def ask_again(self, click: Click) -> Answer:
-        """Go on with the run whose question has expired, for whoever asked for it: the same is asked anew."""
+        """Go on with the run whose question has expired, for its requester: the same question is asked again."""
         found = await self._look(click)
         if isinstance(found, Answer):
             return found
@@ -302,9 +302,9 @@ class Interactions:
         if isinstance(person, StrangerCode):
             return Answer(False, await self._refused(person, asked))
         if isinstance(asked, TaskClick):
-            false = seen.elsewhere(found.message, asked.place, task=True)
+            false = click_proof.wrong_message(found.message, asked.place, task=True)
         else:
-            false = None if asked.digest == found.view.digest else seen.WINDOW
+            false = None if asked.digest == found.view.digest else click_proof.WINDOW
         if false is not None:
             return await self._false(false, asked)
         group = found.view.group

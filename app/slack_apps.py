@@ -25,7 +25,7 @@ from core.db import check_tenant
 from core.errors import InputError, NotFoundError, TransportError
 from core.secret_values import SecretError
 
-# A secret that checks what comes in is read anew after so long: whoever sends requests is not known yet.
+# Seconds for which a secret for incoming requests is cached: reading it for each one would let anybody cause reads.
 FRESH_SECONDS = 30.0
 
 
@@ -46,7 +46,7 @@ class SlackApps:
 
     @cached_property
     def _nobody(self) -> SlackEndpoint:
-        """Stands for an app that there is not, so that nobody learns which there are: no signature fits its secret."""
+        """The stand-in for a missing app. No signature fits its secret, so nobody learns which apps exist."""
         unknown = secrets.token_hex(32)
         bolt = AsyncApp(signing_secret=unknown, token=unknown)
         return SlackEndpoint(bolt, signing_secret=unknown, now=self._faces.now)
@@ -72,7 +72,8 @@ class SlackApps:
     async def named(self, app: str) -> SlackEndpoint:
         """The endpoint of the app of the tenant of this name; one that refuses everybody if there is none.
 
-        It refuses everybody, too, while the app's secret cannot be had: another answer would tell that there is one.
+        It also refuses everybody while the app's secret cannot be read: another answer would reveal that the app
+        exists.
         """
         try:
             return await self.of(check_tenant(app)) or self._nobody
@@ -80,12 +81,12 @@ class SlackApps:
             return self._nobody
 
     def is_nobody(self, endpoint: SlackEndpoint) -> bool:
-        """True of the endpoint that stands for an app that there is not."""
+        """True for the stand-in for apps that do not exist."""
         return endpoint is self.__dict__.get("_nobody")  # making one only to compare would take 100 ms
 
 
 def endpoint_of(faces: Faces, tenant: str, chat: Chat, secret: str) -> SlackEndpoint:
-    """The endpoint of one app. Whatever it is asked acts in this tenant."""
+    """The endpoint of one app. All its requests act in this tenant."""
 
     async def authorize(**_: object) -> AuthorizeResult:
         # The signature has proved that Slack sent this for our app; Bolt need not call Slack to check it.

@@ -14,7 +14,7 @@ from approvals.ports import Membership
 from approvals.quorum import Counted, RefusalCode, consider
 from approvals.slack.blocks import Block
 from approvals.slack.cards import button_value
-from approvals.slack.home import Given, Request, Waiting, home, refused
+from approvals.slack.home import Grant, Request, Waiting, home, refused
 from approvals.slack.members import Clicker
 from approvals.slack.workspace import StrangerCode
 from core.db import Connection
@@ -34,7 +34,7 @@ from runtime.store import approvals, console, read_models
 from runtime.store.approvals import StoredApproval
 from runtime.store.read_models import RunFilter
 
-# So many open questions are looked through, the oldest first, and so many requests are listed.
+# The number of open questions that are searched, the oldest first, and the number of requests that are listed.
 QUESTIONS_MAX = 200
 REQUESTS_MAX, LOOKED_MAX, GRANTS_LOOKED_MAX = 5, 50, 10
 _NO_OPERATOR = "Only members of the group operators go on with failed runs, and you are not one. Nothing was done."
@@ -70,10 +70,10 @@ class Desk:
             return refused(found)
         entry, people = found
         waiting, requests = await self._waiting(entry, people), await self._requests(entry, people)
-        return home(waiting, requests, self._faces.settings.pages, await self._given(entry))
+        return home(waiting, requests, self._faces.settings.pages, await self._grants(entry))
 
-    async def _given(self, entry: Entry) -> list[Given]:
-        """The things that this person has allowed in advance with their newest votes, while it can be taken back."""
+    async def _grants(self, entry: Entry) -> list[Grant]:
+        """The grants that this person has given with their newest votes, and that can still be taken back."""
         async with self._faces.database.transaction(self._tenant) as connection:
             voted = await console.answered(connection, self._tenant, entry.id, LOOKED_MAX)
             of_rule = [one.stored for one in voted if one.stored.approval.terms.grants and one.answer == Choice.APPROVE]
@@ -83,16 +83,17 @@ class Desk:
                     view = await drawn(connection, self._faces.definitions, stored)
                     if view.granted is not None and view.granted.open:
                         title = view.content.question.removesuffix("?") or view.content.title
-                        found.append(Given(title, view.granted, button_value(view)))
+                        found.append(Grant(title, view.granted, button_value(view)))
         return found[:REQUESTS_MAX]
 
     async def _waiting(self, entry: Entry, people: Directory) -> list[Waiting]:
-        """The open questions that this person's answer would count for."""
+        """The open questions for which this person's answer would count."""
         directory = self._faces.directory(self._tenant)
         async with self._faces.database.transaction(self._tenant) as connection:
             asked = await approvals.open_questions(connection, self._tenant, QUESTIONS_MAX)
             stored = [await approvals.read(connection, one.approval_id) for one in asked]
-            # Whoever has a part in one since it was asked is in its run's book: read for those that seem to be theirs.
+            # People who shaped an action after the question was asked are only in the run's book, so it is read for
+            # these questions.
             for at, one in enumerate(stored):
                 if _counts(one, entry, NO_GROUPS, people):
                     stored[at], _ = await conversation(connection, self._faces.definitions, one, people)
@@ -105,17 +106,17 @@ class Desk:
         for one in stored:
             if _counts(one, entry, slack, people):
                 together.setdefault((one.approval.run_id, one.listed or str(one.approval.id)), []).append(one)
-        return [_shown(some[0], url, len(some)) for some in together.values()]
+        return [_waiting_line(some[0], url, len(some)) for some in together.values()]
 
     async def _requests(self, entry: Entry, people: Directory) -> list[Request]:
-        """The newest requests of this person; those of machines that they own are not theirs."""
+        """The newest requests of this person; requests of machines that they own do not count."""
         wanted = RunFilter(requester=entry.id)
         rows = await self._faces.ask(self._tenant, read_models.runs_page, wanted, LOOKED_MAX)
         own = [row for row in rows if people.entry(row["requested_by"]) == entry]
         return [_request(row, await self._expired(row)) for row in own[:REQUESTS_MAX]]
 
     async def _expired(self, row: read_models.Row) -> str:
-        """The value of a button that asks again what this run was ended by; "" if nobody was asked in vain."""
+        """The value of a button that asks the expired question of this run again; "" if no question expired."""
         if RunState(row["status"]) is not RunState.FAILED_TERMINAL or _word(row) is not Word.EXPIRED:
             return ""
         every = await self._faces.ask(self._tenant, console.questions_of_run, row["run_id"], LOOKED_MAX)
@@ -168,8 +169,8 @@ def _counts(stored: StoredApproval, entry: Entry, slack: Membership, people: Dir
     return isinstance(judged, Counted) or judged.code is RefusalCode.STEP_UP  # it waits for them, in the browser
 
 
-def _shown(stored: StoredApproval, url: str, many: int = 1) -> Waiting:
-    """The question as Home lists it; ``many`` stand with it on one card."""
+def _waiting_line(stored: StoredApproval, url: str, many: int = 1) -> Waiting:
+    """The question as Home lists it; ``many`` is the number of questions on its card."""
     card, place = stored.card, stored.message
     about = " · ".join(str(card[name]) for name in ("reference", "workflow") if card.get(name))
     link = f"{url}archives/{place.channel}/p{place.ts.replace('.', '')}" if url and place is not None else ""

@@ -30,12 +30,12 @@ class GrantDesk:
         self._tenant = interactions.tenant
 
     async def look(self, click: Click) -> CardView | str:
-        """The card, without secret values, for a person who may take back what was allowed with it; or why not."""
+        """The card, without secret values, for a person who may take back its grant; otherwise why not."""
         found = await self._allowed(click)
         return found if isinstance(found, str) else found[1]
 
     async def look_at_home(self, approval_id: UUID, clicker: Clicker) -> CardView | str:
-        """The same for a press in Home. It proves nothing but who pressed: the window repeats what is taken back."""
+        """The same as ``look`` for a press in Home, which proves only who pressed: the window repeats the grant."""
         try:
             view, _ = await self._faces.voting.look(self._tenant, approval_id)
         except NotFoundError:
@@ -45,7 +45,7 @@ class GrantDesk:
         return found if isinstance(found, str) else found[1]
 
     async def take_back(self, submission: Submission) -> str:
-        """Take it back as the person behind the account. A window that we have not opened for them counts nothing."""
+        """Take the grant back as the person behind the account. A window that we did not open for them is refused."""
         found = await self._allowed(submission)
         if isinstance(found, str):
             return found

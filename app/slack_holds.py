@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.faces import Faces
 from app.slack import Interactions
-from approvals import seen
+from approvals import click_proof
 from approvals.model import VoteChannel
 from approvals.slack.members import Clicker
 from approvals.slack.payloads import HoldClick, HoldSubmission
@@ -28,7 +28,7 @@ class HeldSteps:
         self._tenant = interactions.tenant
 
     async def look(self, click: HoldClick) -> tuple[str, str]:
-        """The step in words for a member of its group; otherwise the reason why this person does not answer."""
+        """The step in words for a member of its group; otherwise the reason why this person may not answer."""
         person = await self._interactions.person(click.clicker)
         try:
             stored = await self._stored(click)
@@ -36,7 +36,7 @@ class HeldSteps:
             return "", _GONE
         if isinstance(person, StrangerCode):
             return "", await self._stranger(person, click, click.clicker)
-        if (false := seen.elsewhere(stored.message, click.place, held=True)) is not None:
+        if (false := click_proof.wrong_message(stored.message, click.place, held=True)) is not None:
             return "", await self._stranger(false.code, click, click.clicker, false.sentence)
         if not stored.open:
             by = f" {stored.by} has answered it." if stored.by else ""
@@ -66,6 +66,6 @@ class HeldSteps:
             return await holds.read(connection, click.wait_id)
 
     async def _stranger(self, code: str, asked: HoldClick | HoldSubmission, clicker: Clicker, words: str = "") -> str:
-        """Record an attempt that does not count; the sentence for whoever made it."""
+        """Record an attempt that does not count; return the sentence for the person."""
         await self._interactions.note_stranger(code, asked)
         return words or self._interactions.sentence(StrangerCode(code), clicker)

@@ -11,7 +11,7 @@ from app.faces import Faces
 from app.shown import may_see_all
 from app.slack import GONE, Interactions, known_by, not_ours
 from app.slack_talks import ABOUT_TEXT, NOT_YOURS, OUT_OF_DATE
-from approvals import seen, talk
+from approvals import click_proof, talk
 from approvals.lists import ListView
 from approvals.model import CardView, Choice, VoteChannel
 from approvals.ports import Person
@@ -28,7 +28,7 @@ from runtime.requests.voting import AnswerTo
 from runtime.store import lists
 from runtime.store.approvals import StoredApproval
 
-# A button carries so much of its drawing's mark.
+# The number of digits of the list's mark that a button carries.
 _MARK_MIN = 32
 
 
@@ -40,7 +40,7 @@ class ListDesk:
         self._tenant = interactions.tenant
 
     async def vote_list(self, asked: ListClick | ListSubmission) -> str:
-        """Take the votes. Their transaction also orders the answer to whoever clicked, through the outbox.
+        """Take the votes. Their transaction also enqueues the answer to the person who clicked.
 
         ``InputError`` if another installation posted the card: Slack then tells the person that it did not work.
         """
@@ -57,7 +57,7 @@ class ListDesk:
                 await self._faces.voting.note(self._tenant, asked.approval_id, to, sentence)
             return sentence
         if isinstance(asked, ListSubmission) and not asked.digest:
-            return await self._interactions.note_attempt(seen.WINDOW, asked)
+            return await self._interactions.note_attempt(click_proof.WINDOW, asked)
         if asked.choice is None:
             raise InputError("is no answer", where="view")
         some = isinstance(asked, ListSubmission) and asked.choice is Choice.APPROVE
@@ -88,16 +88,16 @@ class ListDesk:
             return await self._interactions.refused(person, asked)
         found, views = await self._drawn(asked.approval_id)
         if isinstance(asked, ListClick):
-            false = seen.elsewhere(found[0].message if found else None, asked.place)
+            false = click_proof.wrong_message(found[0].message if found else None, asked.place)
             if false is not None:
                 return await self._interactions.note_attempt(false, asked)
         listed = await self._for(person, views)
         if isinstance(asked, ListSubmission) and asked.digest != listed.mark:
-            return await self._interactions.note_attempt(seen.WINDOW, asked)
+            return await self._interactions.note_attempt(click_proof.WINDOW, asked)
         return listed
 
     async def _drawn(self, approval_id: UUID) -> tuple[list[StoredApproval], list[CardView]]:
-        """The questions on the message of this one, and their cards."""
+        """The questions that share a message with this one, and their cards."""
         async with self._faces.database.transaction(self._tenant) as connection:
             found = await lists.several(connection, await lists.of_message(connection, approval_id))
             return found, await drawn_list(connection, self._faces.definitions, found)
@@ -137,7 +137,7 @@ class ListDesk:
         return listed, {key: name for each in to for key, name in each.items()}
 
     async def say_list(self, submission: ListTalkSubmission) -> tuple[bool, str]:
-        """Record it about the chosen question, if the list is still the one that was shown."""
+        """Record the statement about the chosen question, if the list is still the one that was shown."""
         person = await self._interactions.person(submission.clicker)
         if isinstance(person, StrangerCode):
             return False, await self._interactions.refused(person, submission)

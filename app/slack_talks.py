@@ -58,7 +58,7 @@ class Talks:
         return talk.may_be_handed(stored.approval, people)
 
     async def say(self, submission: TalkSubmission) -> tuple[bool, str]:
-        """Record it as the person behind the account."""
+        """Record the statement of the person behind the account."""
         person = await self._interactions.person(submission.clicker)
         if isinstance(person, StrangerCode):
             await self._interactions.note_stranger(person, submission)

@@ -1,7 +1,8 @@
 """Spans and figures of what a process did: from the lines of its appends, its calls and its deliveries.
 
 A line holds no value of a run (``evidence.events``), and of its members only ids, codes and names become attributes.
-The times of a line are the database's. What began in another process has no length here, unless its begin is told.
+The times of a line are the database's. A span that began in another process has no length here, unless its beginning is
+known.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from core import tracing
 from core.tracing import Appended, Called, Delivered
 from evidence.events import EventType as E
 
-# What has begun is remembered for so many steps and questions: one that is forgotten has a span without a length.
+# The number of open steps and questions that are remembered; a forgotten one gets a span without a length.
 BEGUN_MAX = 10_000
 MILLIS_OF_V7 = 7
 
@@ -75,7 +76,7 @@ class Span(Struct, frozen=True):
 
     @property
     def is_bad(self) -> bool:
-        """True if it is shown as an error."""
+        """True if the span is shown as an error."""
         return self.attributes.get("outcome") in BAD
 
 
@@ -100,7 +101,7 @@ class Spans(Struct):
     _asked: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def of(self, done: Appended | Called | Delivered) -> Iterator[Span | Figure]:
-        """The spans and figures of one thing that this process did."""
+        """The spans and figures of one append, call or delivery of this process."""
         match done:
             case Appended():
                 for line in done.lines:
@@ -133,7 +134,7 @@ class Spans(Struct):
             yield self._receipt(done, read, at)
 
     def _step(self, done: Appended, read: Mapping[str, Any], at: int) -> Iterator[Span | Figure]:
-        """The span of a lease. One whose begin nobody here has seen belongs to another process, or to none."""
+        """The span of a lease; None if this process did not see it begin."""
         step, outcome = read["step"], ENDS_OF_STEPS[read["type"]]
         lease = self._leases.pop((done.run_id, step), None)
         if lease is None:

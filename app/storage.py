@@ -158,7 +158,7 @@ async def check_login(kind: str, url: str) -> None:
         await logins.check(connection, kind)
 
 
-# A connection that is cut off in the middle of an exchange says so in its own way.
+# The errors of connections that are cut off in the middle of an exchange.
 _AWAY = (
     *(asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError),
     *(OSError, TimeoutError),
@@ -301,7 +301,7 @@ def _revisions() -> set[str]:
     return {path.name.split("_", 1)[0] for path in _VERSIONS.glob("[0-9]*_*.py")}
 
 
-async def found_default_tenant(database: Database) -> None:
+async def create_default_tenant(database: Database) -> None:
     """Create the default tenant in one transaction. After a crash, the next ``up`` creates it."""
     from runtime.requests.publishing import ensure_tenant
 

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans and figures go to a collector, over OTLP and HTTP. Off unless a setting names a collector.
 
-Work hands over what it did and goes on: a thread makes spans of it and sends them. What the thread cannot keep up with
-is dropped and counted, so a collector that is slow or away slows nothing down. A crash loses what was not sent yet.
+Work hands over its facts and goes on: a thread makes spans of them and sends them. Facts that the thread cannot keep up
+with are dropped and counted, so a slow or unreachable collector slows nothing down. A crash loses unsent facts.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from core.tracing import Appended, Called, Delivered
 
 log = structlog.get_logger(__name__)
 
-# Things that wait for the thread: some megabytes. Above it new ones are dropped.
+# The most facts that wait for the thread, which are some megabytes. Further ones are dropped.
 WAITING_MAX = 4_096
 BATCH_MAX = 512
-# A batch is sent when so many spans are there, and at this interval: a request costs more than its spans.
+# A batch is sent at this number of spans, or after this interval: a request costs more than its spans.
 BATCH_SECONDS = 5.0
-# The time for what is left at the end.
+# The time to send the remaining facts at the end.
 LAST_SECONDS = 3.0
 SAY_SECONDS = 60.0
 QUEUE_FULL, NOT_SENT, UNREADABLE = "queue_full", "not_sent", "unreadable"
 
 
 class Telemetry:
-    """Takes what this process did, and sends it from a thread. ``send`` says whether a batch has arrived."""
+    """Takes the facts of this process, and sends them from a thread. ``send`` returns true if a batch has arrived."""
 
     def __init__(self, send: Callable[[list[Span]], bool], measure: Callable[[Figure], None]) -> None:
         self._send, self._measure = send, measure
@@ -47,7 +47,7 @@ class Telemetry:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """The number of things that were not sent, by reason."""
+        """The number of dropped facts, by reason."""
         return dict(self._dropped)
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class Telemetry:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send what is there within ``LAST_SECONDS``, and end."""
+        """Send the remaining facts within ``LAST_SECONDS``, and end."""
         self._stopping = True
         self._woken.set()
         self._thread.join(LAST_SECONDS)
@@ -81,7 +81,7 @@ class Telemetry:
             self._woken.set()
 
     def _drop(self, why: str, count: int = 1) -> None:
-        """Count, and say so once a minute. The count is not exact under races, and need not be."""
+        """Count dropped facts, and log that once a minute. The count is not exact under races, and need not be."""
         self._dropped[why] = self._dropped.get(why, 0) + count
         if monotonic() - self._said > SAY_SECONDS:
             self._said = monotonic()
@@ -115,7 +115,7 @@ class Telemetry:
             self._drop(UNREADABLE)
 
     def _sent(self, batch: list[Span]) -> list[Span]:
-        """Send a batch; return what is left of it, which is nothing: a batch that cannot be sent is dropped."""
+        """Send a batch, or drop it if it cannot be sent. Returns the empty batch that follows."""
         if batch and not self._send(batch):
             self._drop(NOT_SENT, len(batch))
         return []

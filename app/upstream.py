@@ -1,4 +1,4 @@
-"""The tools of a tenant's MCP servers as people review them: declarations to import, and what differs from them now."""
+"""The tools of a tenant's MCP servers for review: declarations to import, and their differences from the tools now."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Imported(Struct, frozen=True):
 
 
 class Compared(Struct, frozen=True):
-    """A published operation and the tool as its server tells it now: ``same``, ``changed`` or ``gone``.
+    """A published operation compared with the server's tool of now: ``same``, ``changed`` or ``gone``.
 
     A tool that is not published at all is ``new``.
     """
@@ -49,7 +49,7 @@ class Compared(Struct, frozen=True):
 
 
 async def imported(faces: Faces, tenant: str, server: str, wanted: Sequence[str] = ()) -> Imported:
-    """The declarations of a server's tools, or of the ``wanted`` ones. ``InputError`` names those that clash."""
+    """The declarations of a server's tools, or of the ``wanted`` ones. ``InputError`` names tools whose names clash."""
     url, listed = await _listed(faces, tenant, server)
     read, left_out = _read(listed)
     if unknown := sorted({*wanted} - {one.name for one in read} - {*left_out}):
@@ -71,7 +71,7 @@ async def imported(faces: Faces, tenant: str, server: str, wanted: Sequence[str]
 
 
 async def compared(faces: Faces, tenant: str, server: str) -> list[Compared]:
-    """Each published operation of a server beside the tool as it is now, and the tools that are not published."""
+    """Compare each published operation of a server with its tool of now, and list the tools that are not published."""
     _, listed = await _listed(faces, tenant, server)
     now: dict[str, list[Json]] = {}
     for one in listed:
@@ -81,11 +81,11 @@ async def compared(faces: Faces, tenant: str, server: str) -> list[Compared]:
         operation: dict[str, Any] = orjson.loads(stored.source)
         if operation["handler"] == CALL and operation["params"][SERVER] == server:
             tool = operation["params"][TOOL]
-            found.append(_beside(stored.name, operation, now.pop(tool, [])))
+            found.append(_comparison(stored.name, operation, now.pop(tool, [])))
     return [*found, *(Compared("", name, "new") for name in sorted(now))]
 
 
-def _beside(name: str, operation: Mapping[str, Any], now: Sequence[Json]) -> Compared:
+def _comparison(name: str, operation: Mapping[str, Any], now: Sequence[Json]) -> Compared:
     tool, frozen = operation["params"][TOOL], operation["tool"]
     if len(now) != 1:
         return Compared(name, tool, "listed more than once" if now else "gone")
@@ -106,7 +106,7 @@ def _of(definition: Mapping[str, Json], key: str) -> list[str]:
 
 
 async def _listed(faces: Faces, tenant: str, server: str) -> tuple[str, list[Json]]:
-    """The address of a server, and its list of tools now. ``TransportError`` if it cannot be had."""
+    """The address of a server, and its list of tools now. ``TransportError`` if it cannot be read."""
     found = _server(tenant, (await faces.outside(tenant)).connectors, server)
     connector = await found.lent() if isinstance(found, Lending) else found
     assert isinstance(connector, McpConnector), "servers are of this kind"
@@ -126,7 +126,7 @@ def _server(tenant: str, connectors: Connectors, server: str) -> object:
 
 
 def _read(listed: Sequence[Json]) -> tuple[list[Tool], dict[str, str]]:
-    """The tools of a list, and why some items are none."""
+    """The tools of a list, and the reasons why some items are no tools."""
     read, left_out = list[Tool](), dict[str, str]()
     for at, one in enumerate(listed):
         try:
@@ -138,7 +138,7 @@ def _read(listed: Sequence[Json]) -> tuple[list[Tool], dict[str, str]]:
 
 
 def _document(server: str, made: JsonObject, tool: Tool, known: Mapping[str, Operation]) -> str:
-    """A declaration as a document that can be published. ``DefinitionError`` says why it could not be."""
+    """A declaration as a document for publishing. ``DefinitionError`` says why it cannot be published."""
     name = str(made["name"])
     said = "".join(f"# It says of itself (unverified, allows nothing): {line}\n" for line in hints(tool))
     text = declaring.document([made])

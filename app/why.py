@@ -24,8 +24,8 @@ WAITS_MAX = 5
 class Why(Struct, frozen=True):
     """The explanation of one run.
 
-    ``happened`` is its outcome, ``because`` the reason in the words of whoever gave it. Each of ``waits`` says for whom
-    or what it waits. ``remedy`` says what can be done, and ``commands`` are the commands for it.
+    ``happened`` is its outcome, ``because`` the reason in its author's words. Each of ``waits`` says for whom or what
+    it waits. ``remedy`` says what can be done, and ``commands`` are the commands for it.
     """
 
     run_id: UUID
@@ -37,7 +37,7 @@ class Why(Struct, frozen=True):
 
 
 async def explain(faces: Faces, tenant: str, run: Row) -> Why:
-    """The explanation of a run of the tenant, of which this is the row (``read_models.run``)."""
+    """The explanation of a run of the tenant; ``row`` is from ``read_models.run``."""
     run_id: UUID = run["run_id"]
     async with faces.database.transaction(tenant) as connection:
         waits = (await read_models.waiting(connection, tenant, [run_id], WAITS_MAX + 1)).get(run_id, [])
@@ -102,7 +102,7 @@ def _wait(wait: Row, cards: Mapping[UUID, CardView]) -> str:
 
 
 def _people(card: CardView) -> str:
-    """Name those who may still decide, by group."""
+    """The people who may still decide, by group."""
     groups = [
         f"{one.group.of - len(one.names)} of {one.group.words}" + (f" ({', '.join(one.may)})" if one.may else "")
         for one in card.progress

@@ -20,7 +20,7 @@ from app import adapters, storage
 from app.completions import TenantCompletions
 from app.delivering import Delivering
 from app.faces import Faces, faces_of, version
-from app.outside import Given, Outsides
+from app.outside import Outsides, Replacements
 from app.settings import Settings
 from approvals.ports import Messenger
 from connectors.port import Connectors
@@ -96,7 +96,7 @@ class App:
         return Reconciler(self.database, self.definitions, self.dead_letters, self.owner)
 
     def sweeper(self) -> Sweeper:
-        """A sweeper, which repairs what crashes left behind and ends what is overdue."""
+        """A sweeper, which repairs the leftovers of crashes and ends what is overdue."""
         lease = timedelta(seconds=self.settings.lease_seconds)
         return Sweeper(self.database, self.definitions, lease=lease, stores=self._store)
 
@@ -135,10 +135,10 @@ async def build(
         logins = await stack.enter_async_context(storage.ready_database(settings))
         faces = await faces_of(stack, settings, logins.faces, blobs)
         if first_run and storage.DEFAULT_TENANT in settings.tenants:
-            await storage.found_default_tenant(faces.database)
+            await storage.create_default_tenant(faces.database)
         await storage.require_tenants(faces.database, logins, settings.tenants)
         connections, limits = settings.worker_concurrency + 8, Limits.within(settings.lease_seconds)
-        # In a process of faces alone nobody uses it: PostgreSQL would refuse the engine's role to the faces' login.
+        # In a process of faces alone nothing uses it: PostgreSQL would refuse the engine's role to the faces' login.
         url = await storage.engine_of(logins)
         engine = await stack.enter_async_context(Database(url, ENGINE_ROLE, connections=connections, limits=limits))
         if logins.engine is not None:
@@ -147,7 +147,7 @@ async def build(
             queue = adapters.queue_of(settings)
         if signer is None:
             faces.outsides.signer = await asyncio.to_thread(FileSigner.load_or_create, settings.signing_key_path)
-        faces.outsides.given = Given(connectors, messenger, signer, blobs)
+        faces.outsides.given = Replacements(connectors, messenger, signer, blobs)
         faces.outsides.read = partial(records.read, engine)
         owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(3)}"
         letters = adapters.dead_letters_of(settings)

@@ -21,7 +21,7 @@ _PRIVATE = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, seria
 
 
 def load_key(path: Path, name: str, kind: Kind) -> tuple[NoteKey, Signs]:
-    """The witness's key in this file, which is made if it is missing. ``ConfigurationError`` if it is another kind."""
+    """The witness's key in this file, which is created if missing. ``ConfigurationError`` for another kind of key."""
     try:
         if not path.exists():
             post_quantum = kind is Kind.COSIGNED_ML_DSA_44

@@ -15,7 +15,7 @@ def call(approval: Approval, people: Directory, most: int, handed: str = "", at:
     """Call everybody who may still vote, by name; if these are more than ``most``, their groups.
 
     The members of a Slack group are not looked up: it is called as a whole, which Slack tells its members. If the
-    question was ``handed`` on, to a person or a group, only these are called.
+    question was ``handed`` on, only the person or the group who got it is called.
     """
     every = {group.key: group for plan in plans(approval) for group in plan}
     groups = [group for key, group in every.items() if handed not in every or key == handed]
@@ -23,7 +23,7 @@ def call(approval: Approval, people: Directory, most: int, handed: str = "", at:
     ids = {one for group in groups if group.source is not GroupSource.SLACK_GROUP for one in members_of(group, people)}
     theirs = tuple(group.group for group in groups if group.source is GroupSource.SLACK_GROUP)
     out = excluded(approval.terms, approval.contributors).keys() | {vote.voter for vote in valid_votes(approval)}
-    # Whoever decides for one of them at this time is called, too.
+    # Whoever stands in for one of these voters now is called, too.
     deputies = {people.entries[one].delegate for one in ids - out} - {None}
     ids |= {one.to for one in deputies if one is not None and at is not None and one.holds(at)} & people.entries.keys()
     left = ids - out

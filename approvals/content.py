@@ -166,7 +166,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
     edits: tuple[Edit, ...] = ()
 
     def to_json(self) -> JsonObject:
-        """A JSON object that ``from_json`` reads back to an equal value. Leaves out what is empty of ``LATER``."""
+        """A JSON object that ``from_json`` reads back to an equal value. Leaves out empty members of ``LATER``."""
         value: JsonObject = to_builtins(self)
         facts = {name: item for name, item in value.items() if item or name not in LATER}
         return {name: list(item) if isinstance(item, tuple) else item for name, item in facts.items()}
@@ -189,7 +189,7 @@ class CardContent(Struct, frozen=True, forbid_unknown_fields=True):
         return replace(self, changes=changes, inputs=inputs, sources=sources, edits=edits)
 
 
-# Members that cards of earlier releases do not have: without them, a card has the same digest as ever.
+# Members that cards of earlier releases do not have: if they are left out, a card keeps its digest.
 LATER = frozenset({"sources", "agent", "question", "asker", "link", "sent_at", "answer", "chosen", "edits"})
 MASK = "[hidden]"
 _UNUSABLE = re.compile(r"Object (missing required|contains unknown) field `(.*)`\Z")
@@ -206,9 +206,10 @@ def _problem(text: str) -> InputError:
 
 
 def moved_between(old: CardContent, new: CardContent) -> tuple[Change, ...]:
-    """The differences between a question and the one that was put in its place: of each field, from what to what.
+    """The differences between a question and the one that replaced it: each field, from which value to which.
 
-    A value that another person changed in the target differs before; one that is asked for now differs after.
+    A value that another person changed in the target differs in ``before``; a value that is newly asked for, in
+    ``after``.
     """
     hidden = {*old.sensitive, *new.sensitive}
     was, found = {one.field: one for one in old.changes}, []

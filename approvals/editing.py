@@ -1,4 +1,4 @@
-"""The form in which people edit what would be done, made of the operation's own schema. Pure."""
+"""The form in which people edit an action, made from the operation's own schema. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from approvals.quorum import NotCounted, RefusalCode, closed, ineligible
 from core.canonical import Json, JsonObject
 from core.identity import Role, Standing
 
-# The parts in an action of those who may correct it although they may not decide it.
+# The roles of people who may correct an action although they may not decide it.
 GAVE = (Role.REQUESTER, Role.FORM_FILLER)
 _LONG = 60
 _NO_ACTION = "This asks about no action, so there is nothing to edit."
@@ -25,7 +25,7 @@ def refused(
 ) -> NotCounted | None:
     """The reason why this person may not edit this now; None if they may.
 
-    They may decide it, have asked for it, or have given an entry in a form that it comes from.
+    Whoever may decide it may edit it, and so may whoever asked for it or filled in a form that it comes from.
     """
     if (over := closed(approval, at, nonce, digest)) is not None:
         return over

@@ -1,6 +1,6 @@
-"""The people who could decide a question now, counted before anybody is asked. Pure; fails closed.
+"""The people who could decide a question now. They are counted before anybody is asked. Pure; fails closed.
 
-Of a group of the directory its active people count, of a Slack group those members whom the directory knows. A group
+The active people of a directory's group count, and the members of a Slack group whom the directory knows. A group
 that could not be looked up counts as empty. People who shaped the action do not count, unless the terms allow their
 role.
 """
@@ -19,7 +19,7 @@ from core.identity import Contributor, Directory, Entry, Kind, Role, Standing, p
 from core.quorum import plans_of
 from core.terms import GroupQuorum, GroupSource, Terms, holds
 
-# The accounts in each Slack group, by the group's key; without the groups that could not be looked up.
+# The accounts in each Slack group, by the group's key. Groups that could not be looked up are missing.
 SlackMembers = Mapping[str, frozenset[str]]
 _NAMED_MAX = 5
 
@@ -50,7 +50,7 @@ def unanswerable(
         return None
     said = [_short(group, members[group.key], barred, people, slack) for group in plans[0]]
     short = [one for one in said if one] or [_two_people(plans[0], votes)]
-    kept_out = _kept_out({person for each in members.values() for person in each}, barred, people)
+    kept_out = _excluded({person for each in members.values() for person in each}, barred, people)
     remedy = "Publish a directory with more people in the group, or let the policy or the workflow ask others."
     return Unanswerable(f"{' '.join(short)}{kept_out}", remedy)
 
@@ -64,7 +64,7 @@ def reason_of(group: GroupQuorum, people: Directory) -> str:
 
 
 def members_of(group: GroupQuorum, people: Directory) -> frozenset[str]:
-    """The ids of those who may vote for a group by the directory; nobody is known of a Slack group."""
+    """The ids of the people in the directory who may vote for a group; the members of a Slack group are not known."""
     return _members(group, people, {})
 
 
@@ -124,7 +124,7 @@ def _two_people(plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -> str:
     return f"It asks for {seats} different people, a seat each, and {len(votes)} of its groups may decide this."
 
 
-def _kept_out(members: set[str], barred: Mapping[str, Role], people: Directory) -> str:
+def _excluded(members: set[str], barred: Mapping[str, Role], people: Directory) -> str:
     """A sentence that names members who may not decide because they shaped the action; "" if there are none."""
     named = [f"{people.entries[one].name} {PARTS[barred[one]]}" for one in sorted(members & barred.keys())]
     more = " and others" if len(named) > _NAMED_MAX else ""

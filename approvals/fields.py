@@ -246,7 +246,7 @@ def _may_be_cut(option: str) -> bool:
 
 
 def _coded(text: str) -> set[int]:
-    """The places of characters that a face may show as codes: in the whole text, and in its lines by themselves."""
+    """The places of characters that a face may show as codes, when it shows the text as a whole or line by line."""
     found = {at for at, character in enumerate(text) if _is_coded(character)} | set(confusing(text))
     start = 0
     for line in text.split("\n"):

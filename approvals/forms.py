@@ -245,7 +245,7 @@ def _default(field: FormField, value: Json, at: FieldPath) -> list[FormProblem]:
 
 
 def _unseen(text: str, at: FieldPath, *, lines: bool = False) -> Iterator[FormProblem]:
-    """A fault for the first invisible character of the text, if any; ``lines``: line breaks are allowed."""
+    """A fault for the first invisible character of the text, if any; With ``lines``, line breaks are allowed."""
     for character in text:
         if not ((character.isprintable() and character not in _BLANKS) or (lines and character == "\n")):
             yield FormProblem(at, f"It holds a character that cannot be seen (U+{ord(character):04X}).", "Remove it.")

@@ -1,7 +1,7 @@
-"""Breaking the glass: one person lets an action out alone, in an emergency that policy knows. Pure; fails closed.
+"""Emergency access (break-glass): one person alone lets an action out, if policy allows that. Pure; fails closed.
 
-It is never over a denial: what policy denies asks nobody, and the intent is judged anew. Whoever has asked for the
-action may break the glass, too: that is what it is for. Somebody else reviews each use before there is another one.
+It never overrides a denial: an action that policy denies asks nobody, and the intent is judged again. Whoever asked for
+the action may break the glass, too: that is its purpose. Somebody else reviews each use before there is another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def refused(
     at: datetime,
     seen: tuple[str | None, str | None],
 ) -> NotCounted | None:
-    """The reason why this person may not break the glass for this question; None if they may.
+    """The reason why this person may not break the glass (use emergency access) here; None if they may.
 
     ``seen`` are the nonce and the digest that a face has shown, which must match if they are given.
     """
@@ -43,7 +43,7 @@ def refused(
 
 
 def unreviewed(name: str, about: str) -> NotCounted:
-    """The refusal of a use before the last one was reviewed: who made that, and for which question."""
+    """The refusal while the last use is not reviewed. It names who made that use, and for which question."""
     words = f"{name} has broken the glass before, for the approval {about}, and nobody has reviewed that yet."
     return NotCounted(RefusalCode.UNREVIEWED, f"{words} Somebody else reviews it first; then it can be broken again.")
 
@@ -51,7 +51,7 @@ def unreviewed(name: str, about: str) -> NotCounted:
 def may_not_review(review: Sequence[str], entry: Entry | None, user: str, shaped: Collection[str]) -> str:
     """The reason why this person may not review a use of the glass by ``user``; "" if they may.
 
-    ``shaped`` are those who have a part in what it let out: they would review what they wanted themselves.
+    ``shaped`` are the people who shaped the action that it let out: they would review their own action.
     """
     if entry is None or entry.standing is not Standing.PERSON:
         return "Only active people of the directory review it."

@@ -1,4 +1,4 @@
-"""Judges what a voter allows in advance, besides the vote itself. Pure."""
+"""Judges the grant that a voter adds to a vote: what is allowed in advance. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from approvals.model import Approval, ApprovalKind, Choice, Vote
 from approvals.quorum import NotCounted, RefusalCode
-from approvals.tally import shaped
+from approvals.tally import has_role
 from core.durations import format_duration
 from core.terms import Grant
 
@@ -18,7 +18,7 @@ def refused(approval: Approval, vote: Vote, grant: Grant, *, of_agent: bool) -> 
         return _no("Nothing can be allowed in advance here: the policy lets you approve only this, once.")
     if vote.on_behalf:
         return _no("You decide for somebody else here, so you allow nothing in advance.")
-    if shaped(approval, vote.voter):
+    if has_role(approval, vote.voter):
         return _no("You had a part in this, so you may not allow more of it in advance.")
     if grant.agent and not of_agent:
         return _no("This is no call of an agent, so nothing can be allowed for one.")

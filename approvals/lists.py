@@ -1,9 +1,9 @@
 """Lists of questions on one card: what is alike in them, and what is odd. Pure.
 
-Each question stays one of its own, with its own digest, votes and end. A question is odd if what would be changed, from
-what to what, is not what most of the list have, or if it comes with a warning: it was refused or failed before, or a
-value of it cannot be read. What is hidden, and what nobody of ours chose, belongs to what is compared; a hidden value
-itself does not. Of several changes that are equally common, the first is the one that most have.
+Each question stays one of its own, with its own digest, votes and end. A question is odd if its changes differ from
+those of most questions in the list, or if it comes with a warning: it was refused or failed before, or one of its
+values cannot be read. It is also compared which values are hidden, and which nobody of ours chose; hidden values
+themselves are not compared. If several changes are equally common, the first counts as the most common.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ListView(Struct, frozen=True, dict=True):
-    """The questions on one message, in the order in which they were put, those that have ended as well.
+    """The questions on one message, in the order in which they were asked, with those that have ended.
 
-    ``call`` is told to a messenger only; ``link`` is the address of the list's page, "" for none. ``offers`` is what
-    whoever looks may say about each question now.
+    Only a messenger gets ``call``; ``link`` is the address of the list's page, "" for none. ``offers`` is what
+    the viewer may say about each question now.
     """
 
     items: tuple[CardView, ...]
@@ -67,13 +67,13 @@ class Kind(Struct, frozen=True):
 
 
 def mark_of(questions: Sequence[tuple[str, str, str]]) -> str:
-    """The mark of a list, of the id, the digest and the nonce of each question: ``ListView.mark``."""
+    """The mark of a list (``ListView.mark``): a digest over the id, the digest and the nonce of each question."""
     told: list[Json] = [[*one] for one in sorted(questions)]
     return digest(["list", *told])
 
 
 def warned(content: CardContent) -> bool:
-    """True if people should look at this question by itself: what is odd in it stands in no value."""
+    """True if people should look at this question by itself, for a reason that no compared value shows."""
     return bool(content.evidence) or any(one.unreadable for one in content.changes)
 
 
@@ -91,7 +91,7 @@ def kinds(items: Sequence[CardView]) -> tuple[Kind | None, list[Kind]]:
 
 
 def _shape(content: CardContent) -> str:
-    """The text that is the same for questions of one kind: the change, its inputs, and what it weighs."""
+    """A text that is the same for all questions of one kind: the change, its inputs, and its weight."""
     content = bare(content.masked())
     changes = [[one.field, one.before, one.after, one.unreadable] for one in content.changes]
     inputs = [[one.field, one.value] for one in content.inputs]
@@ -100,8 +100,8 @@ def _shape(content: CardContent) -> str:
     return json.dumps([changes, inputs, weighs], sort_keys=True)
 
 
-def _apart(texts: Sequence[str]) -> tuple[int, int, list[list[str]]]:
-    """The number of words with which all of these begin, that with which they end, and the words of each."""
+def _common_ends(texts: Sequence[str]) -> tuple[int, int, list[list[str]]]:
+    """The number of words with which all texts begin, the number with which all end, and the words of each text."""
     split = [_WORDS.findall(one.rstrip("?")) for one in texts]
     shortest = min(map(len, split))
     head = next((at for at in range(shortest) if len({one[at] for one in split}) > 1), shortest)
@@ -110,11 +110,11 @@ def _apart(texts: Sequence[str]) -> tuple[int, int, list[list[str]]]:
 
 
 def question_of(items: Sequence[CardView], many: int) -> str:
-    """The question of a list: the words that all its questions begin and end with, and a number where they differ."""
+    """The question of a list: the words with which all its questions begin and end, with their number in between."""
     general = f"Shall these {many} be done?"
     if not all(one.content.question for one in items):
         return general
-    head, tail, split = _apart([one.content.question for one in items])
+    head, tail, split = _common_ends([one.content.question for one in items])
     end = split[0][len(split[0]) - tail :]
     counted = f"{many} records" if any(len(one) > head + tail for one in split) else f"({many} times)"
     said = " ".join([*split[0][:head], counted, *end])
@@ -123,10 +123,10 @@ def question_of(items: Sequence[CardView], many: int) -> str:
 
 
 def names_of(items: Sequence[tuple[UUID, CardContent]]) -> dict[UUID, str]:
-    """The words in which the questions differ, or their titles do, so that each has another; else their targets."""
+    """A name for each question: the words in which the questions or their titles differ, else their targets."""
     for texts in ([one.question for _, one in items], [one.title for _, one in items]):
         if len(items) > 1 and all(texts):
-            head, tail, split = _apart(texts)
+            head, tail, split = _common_ends(texts)
             names = [" ".join(one[head : len(one) - tail]).strip("“”") for one in split]
             if all(names) and len({*names}) == len(names) and all(name.count("“") == name.count("”") for name in names):
                 return {key: name for (key, _), name in zip(items, names, strict=True)}
@@ -134,13 +134,13 @@ def names_of(items: Sequence[tuple[UUID, CardContent]]) -> dict[UUID, str]:
 
 
 def bare(content: CardContent) -> CardContent:
-    """The card without what only says which record it is: that differs in every question of a list."""
+    """The card without values that only identify the record: these differ in every question of a list."""
     changes = (one for one in content.changes if one.before is not None or not _names(content, one.after))
     inputs = (one for one in content.inputs if not _names(content, one.value))
     return replace(content, changes=tuple(changes), inputs=tuple(inputs))
 
 
 def _names(content: CardContent, value: Json) -> bool:
-    """True if an input only says which record it is."""
+    """True if a value only identifies the record."""
     parts = (content.target, content.reference, *re.split(r"[/ ,:]", content.target))
     return isinstance(value, str) and bool(value) and (value in parts or _ID.fullmatch(value) is not None)

@@ -75,14 +75,14 @@ class Choice(StrEnum):
     FAIL = "fail"
 
 
-# The connector of tools that agents carry out themselves.
+# The connector of operations that agents carry out themselves.
 AGENT = "agent"
 
 
 def choices_of(kind: ApprovalKind, connector: str = "") -> tuple[Choice, ...]:
     """The possible answers to a question of this kind, in the order in which faces offer them.
 
-    Nothing of an agent's own ``connector`` is done again: no second permit goes out, whoever says so.
+    What agents carry out themselves (by their own ``connector``) is never done again: there is no second permit.
     """
     if kind is ApprovalKind.IN_DOUBT:
         return (Choice.HAPPENED, Choice.FAIL) if connector == AGENT else (Choice.HAPPENED, Choice.AGAIN, Choice.FAIL)
@@ -102,8 +102,8 @@ class Voter(Struct, frozen=True):
     """A person at the moment of voting. Groups are ``GroupQuorum.key`` values, resolved now.
 
     ``unresolvable`` holds the groups whose members could not be looked up: they allow nobody. Only a voter whose
-    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's. ``decides_for`` are those who
-    have delegated to them.
+    ``standing`` is PERSON may vote. For a service account, ``person_id`` is its owner's. ``decides_for`` are the
+    people who have delegated to them.
     """
 
     person_id: str
@@ -115,7 +115,7 @@ class Voter(Struct, frozen=True):
 
 
 class Principal(Struct, frozen=True):
-    """A person for whom somebody else may decide at a time, with the groups of theirs that this carries."""
+    """A person for whom somebody else may decide, when that holds, and for which of the person's groups."""
 
     person_id: str
     name: str
@@ -127,9 +127,9 @@ class Vote(Struct, frozen=True):
     """One recorded answer. ``groups`` are the voter's groups at that moment, ``digest`` is the action's digest then.
 
     ``at`` is the database's time, ISO 8601. Of several votes by one person only the last counts.
-    ``on_behalf`` is the person for whom it was given, who has delegated this; "" for the voter alone. ``groups`` are
-    theirs then. ``glass``: they have broken the glass, so that this alone lets the action out; ``groups`` are those
-    that may.
+    ``on_behalf`` is the person whom the voter stood in for, and then ``groups`` are that person's; "" if the voter
+    voted for themselves. ``glass``: the voter has broken the glass, so that this vote alone lets the action out; then
+    ``groups`` are the groups that may do so.
     """
 
     voter: str
@@ -146,7 +146,7 @@ class Vote(Struct, frozen=True):
 
     @property
     def people(self) -> frozenset[str]:
-        """Those who have spoken by this vote: its voter, and the person for whom they voted."""
+        """The people for whom this vote speaks: its voter, and the person for whom they voted."""
         return frozenset({self.voter, self.on_behalf} - {""})
 
 
@@ -175,7 +175,7 @@ class Approval(Struct, frozen=True):
 class GroupProgress(Struct, frozen=True):
     """The progress of one group: the ``names`` of voters who count for it so far, out of ``group.of``.
 
-    ``may`` names those who may still vote, as the directory knows them; none are known of a Slack group.
+    ``may`` names the people in the directory who may still vote; members of a Slack group are not known.
     """
 
     group: GroupQuorum
@@ -186,8 +186,8 @@ class GroupProgress(Struct, frozen=True):
 class Call(Struct, frozen=True):
     """A call to a question: the name of ``asker``, and those who may still vote.
 
-    ``accounts`` are their accounts in the messenger, up to its limit; then ``groups`` are called instead, by name, and
-    ``slack_groups`` by their ids.
+    ``accounts`` are their accounts in the messenger. If there are too many, groups are called instead: ``groups`` by
+    name, and ``slack_groups`` by their ids.
     """
 
     asker: str
@@ -196,11 +196,11 @@ class Call(Struct, frozen=True):
     slack_groups: tuple[str, ...] = ()
 
 
-class Said(Struct, frozen=True):
+class Statement(Struct, frozen=True):
     """Something that a person has said about a question: ``asks``, ``answers``, ``comments``, ``hands_on``.
 
-    ``name`` is theirs; ``at`` is ISO 8601. Of a question that was handed on, ``to`` is the id of a person or the key of
-    a group, and ``to_name`` their name.
+    ``name`` is that person's; ``at`` is ISO 8601. If the question was handed on, ``to`` is the id of a person or the
+    key of a group, and ``to_name`` the name.
     """
 
     person: str
@@ -213,9 +213,9 @@ class Said(Struct, frozen=True):
 
 
 class Granted(Struct, frozen=True):
-    """A grant of the voters of an approval: ``uses`` more ``until`` a time, ISO 8601; some are ``used``.
+    """A grant by the voters of an approval: at most ``uses`` times, ``until`` a time (ISO 8601); ``used`` so far.
 
-    ``open``: it can be taken back. ``by`` names who has done that, and ``at`` is when; "" for nobody.
+    ``open``: it can be taken back. ``by`` names who took it back, and ``at`` is when; "" for nobody.
     """
 
     uses: int
@@ -229,15 +229,15 @@ class Granted(Struct, frozen=True):
 class CardView(Struct, frozen=True):
     """All that a face needs to draw one approval. ``detail`` describes the outcome (result, error, by whom).
 
-    ``late`` is the outcome told by a worker that had lost its lease; ``paused`` names pauses that hold the action back.
-    ``digest`` is the action's: windows that ask about it are bound to it. ``decided_at`` says when it was decided, ISO
-    8601. Of a question that is void, ``moved`` tells what differs in the one that was put in its place, whose id is
-    ``anew``; ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever
-    asked may ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason.
-    ``call`` is told to a messenger only. ``grants`` bounds what an approver may allow in advance, None if nothing;
-    ``of_agent`` says that it may be for one agent. ``said`` is what people have said about it, ``offers`` what whoever
-    looks at it may say now. ``step_up`` is for how many seconds a login anew is good, without which nobody approves.
-    ``granted`` is what was allowed in advance with it, while that can be taken back, or if it was.
+    ``late`` is the outcome that a worker reported after losing its lease; ``paused`` names pauses that hold the action
+    back. ``digest`` is the action's: windows that ask about it are bound to it. ``decided_at`` says when it was
+    decided, ISO 8601. If a new question replaced this one, ``anew`` is its id and ``moved`` tells what differs in it;
+    ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever asked may
+    ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason. Only a messenger gets
+    ``call``. ``grants`` bounds what an approver may allow in advance, None if nothing; ``of_agent`` says that it may be
+    for one agent. ``said`` is what people have said about it, ``offers`` what the viewer may say now. ``step_up`` is
+    the number of seconds for which a fresh login counts, if approving needs one. ``granted`` is the grant that was
+    given with it, while it can be taken back, or if it was taken back.
     """
 
     approval_id: UUID
@@ -264,7 +264,7 @@ class CardView(Struct, frozen=True):
     call: Call | None = None
     grants: dict[str, int] | None = None
     of_agent: bool = False
-    said: tuple[Said, ...] = ()
+    said: tuple[Statement, ...] = ()
     offers: tuple[str, ...] = ()
     step_up: int | None = None
     granted: Granted | None = None

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Word(StrEnum):
-    """The word for what became of something, the same on every face."""
+    """The word for an outcome, the same on every face."""
 
     DONE = "Done"
     ALTERED = "Done, but altered"
@@ -52,7 +52,7 @@ class Rule(Struct, frozen=True):
 class Hold(Struct, frozen=True):
     """The buttons of a held step, whose hold has this id. ``doubtful``: nobody knows whether its action happened.
 
-    ``accounts`` are those of the people who say what becomes of it; if these are too many, ``group`` alone is named.
+    ``accounts`` are the accounts of the people who decide about it; if these are too many, only ``group`` is named.
     """
 
     wait_id: UUID
@@ -62,12 +62,12 @@ class Hold(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True):
-    """One notice. ``whole`` says what became of it all, ``lines`` what became of its parts, if there are several.
+    """One notice. ``whole`` is the outcome of the whole, ``lines`` are the outcomes of its parts, if there are several.
 
-    ``asked`` says that it is told to the person who asked for it. ``more`` counts parts that are not listed.
+    ``asked`` says that it goes to the person who asked for it. ``more`` counts parts that are not listed.
     ``count`` is how many of the same kind it stands for, since ``since`` (ISO 8601). ``at`` is when it happened, and
-    ``link`` leads to the run, "" for none. With ``retry``, whoever reads it may go on with the failed run. ``hold``
-    asks people what becomes of a step. ``answer`` names the question that its reader may answer, and its nonce.
+    ``link`` leads to the run, "" for none. With ``retry``, its reader may go on with the failed run. ``hold``
+    asks people to decide about a held step. ``answer`` names the question that its reader may answer, and its nonce.
     """
 
     whole: Line

@@ -95,7 +95,7 @@ class Messenger(Protocol):
         """Redraw a notice. Idempotent."""
 
     async def find_notice(self, to: str, key: str, *, since: float) -> FindOutcome:
-        """Search what we told this person in private, like ``find_card``."""
+        """Search our private messages to this person, like ``find_card``."""
 
     async def post_ephemeral(self, channel: str, user: str, text: str) -> PostOutcome:
         """Post an answer that only one person sees and that the messenger does not keep."""

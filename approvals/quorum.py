@@ -13,7 +13,7 @@ Rules, in the order in which they are applied:
    person (a matching of people to seats), and at least two people; without it one person may count for each of their
    groups.
 6. For an action in doubt, the first choice to reach the quorum decides.
-7. Where the terms ask for a login anew, an approval counts only after one for this very question and action.
+7. If the terms ask for a fresh login, an approval counts only after a login for this very question and action.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from approvals.model import (
     Voter,
     choices_of,
 )
-from approvals.tally import current_votes, eligible_keys, plans, progress, quorum_met, separated, shaped, valid_votes
+from approvals.tally import current_votes, eligible_keys, has_role, plans, progress, quorum_met, separated, valid_votes
 from core.identity import Directory, Standing
 from core.terms import GroupSource, holds, may_be_delegated
 
@@ -114,7 +114,7 @@ def consider(
     """Judge one vote against the stored approval. ``at`` is the database's time.
 
     ``nonce`` comes from a button, ``digest`` from a face that showed the action. Each must match if given. ``fresh`` is
-    when this voter has logged in anew for this question and action; None if they have not.
+    the time at which this voter logged in again for this question and action; None if they have not.
     """
     reason = reason.strip()
     refusal = (
@@ -140,14 +140,14 @@ def consider(
         _event(choice) if decided else None,
         choice if decided else None,
         _counted_sentence(after, choice, decided),
-        separation_waived=any(shaped(approval, one) for one in vote.people),
+        separation_waived=any(has_role(approval, one) for one in vote.people),
     )
 
 
-def broken(
+def glass_vote(
     approval: Approval, voter: Voter, reason: str, *, at: datetime, channel: VoteChannel, fresh: datetime | None
 ) -> Counted | NotCounted:
-    """The vote of somebody who breaks the glass and may (``approvals.glass``): it decides the question alone."""
+    """The vote of somebody who uses emergency access and may (``approvals.glass``): it alone decides the question."""
     terms = approval.terms.break_glass
     assert terms is not None, "no rule lets anybody"
     if (refusal := _stale_login(approval, Choice.APPROVE, at, fresh)) is not None:
@@ -157,7 +157,7 @@ def broken(
     words = (
         f"You have broken the glass: it goes out now, and {' and '.join(terms.review)} and the operators hear of it."
     )
-    waived = shaped(approval, voter.person_id)
+    waived = has_role(approval, voter.person_id)
     return Counted(vote, ApprovalEvent.APPROVE, Choice.APPROVE, words, separation_waived=waived)
 
 
@@ -181,9 +181,10 @@ def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
 
 
 def _principal(approval: Approval, voter: Voter, at: datetime) -> Principal | None:
-    """The person for whom this voter decides now; None if they decide for themselves, or for nobody.
+    """The person whom this voter stands in for now; None if they decide for themselves, or may not decide.
 
-    Whoever may decide for themselves does. Nobody decides for somebody who has answered already, or who shaped it.
+    Whoever may decide for themselves does. Nobody stands in for somebody who has voted already, or who shaped the
+    action.
     """
     if _usable_groups(approval, voter):
         return None
@@ -215,7 +216,7 @@ _OVER = {
 
 
 def closed(approval: Approval, at: datetime, nonce: str | None, digest: str | None) -> NotCounted | None:
-    """The reason why the question takes no answer: it is over, or it is not what was seen. None if it does."""
+    """The reason why the question takes no answer: it has ended, or the voter saw another one. None if it takes one."""
     if approval.status is not ApprovalStatus.REQUESTED:
         return _OVER.get(approval.status) or _decided(approval)
     if approval.expires_at is not None and at >= approval.expires_at:
@@ -300,9 +301,9 @@ def _unusable(approval: Approval, voter: Voter, choice: Choice, reason: str, at:
 
 
 def _borrowed(approval: Approval, voter: Voter, choice: Choice, at: datetime) -> NotCounted | None:
-    """The reason why nobody approves this for somebody else; None if they may.
+    """The reason why this voter may not approve for somebody else; None if they may.
 
-    Whoever finds an open browser could name themselves there as who decides meanwhile, and log in anew as themselves.
+    Otherwise whoever finds an open browser could make themselves the stand-in there, and log in again as themselves.
     """
     anew = approval.terms.step_up_seconds is not None and approval.kind is ApprovalKind.ACTION
     if not anew or choice is not Choice.APPROVE or _principal(approval, voter, at) is None:
@@ -312,7 +313,7 @@ def _borrowed(approval: Approval, voter: Voter, choice: Choice, at: datetime) ->
 
 
 def _stale_login(approval: Approval, choice: Choice, at: datetime, fresh: datetime | None) -> NotCounted | None:
-    """The reason why an approval needs a login anew, with the place for it; None if it needs none (any more)."""
+    """The reason why an approval needs a fresh login, with the place for it; None if it needs none, or has one."""
     seconds = approval.terms.step_up_seconds
     if seconds is None or choice is not Choice.APPROVE or approval.kind is not ApprovalKind.ACTION:
         return None

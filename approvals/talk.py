@@ -1,8 +1,8 @@
-"""Talk about an open question before people decide, and whom they hand it on to. Pure; fails closed.
+"""Talk about an open question before people decide, and the people to whom it is handed on. Pure; fails closed.
 
 Whoever may decide may ask for more, comment, and hand the question on; whoever shaped it may answer and comment.
-Nothing of that decides anything, or changes who may: a question that is handed on calls somebody else of those whom
-its terms name. Whoever answers has a part in it from then on. All of it is somebody's own words, shown as a quotation.
+Talk decides nothing, and does not change who may decide: a question that is handed on calls other people whom its terms
+name. Whoever answers counts as having shaped it from then on. All talk is somebody's own words, shown as a quotation.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from approvals.electorate import members_of
-from approvals.model import Approval, Said, Voter
+from approvals.model import Approval, Statement, Voter
 from approvals.quorum import REASON_CHARACTERS_MAX, NotCounted, RefusalCode, closed, ineligible
 from approvals.tally import excluded, plans
 from core.identity import Directory, Standing
 from core.terms import GroupSource
 
-# So much may be said about one question.
+# The most that may be said about one question.
 SAID_MAX = 50
 
 
@@ -52,7 +52,7 @@ def refused(
     approval: Approval,
     voter: Voter,
     saying: Saying,
-    so_far: Sequence[Said],
+    so_far: Sequence[Statement],
     *,
     at: datetime,
     nonce: str | None = None,
@@ -76,7 +76,7 @@ def refused(
 
 
 def unusable(saying: Saying, text: str) -> NotCounted | None:
-    """The reason why nobody could say this text; None if it is one. Handing on needs no words."""
+    """The reason why this text is not accepted; None if it is. Handing on needs no text."""
     if not text and saying is not Saying.HANDS_ON:
         return NotCounted(RefusalCode.REASON_MISSING, "Write something: it is kept with the question.")
     if len(text) > REASON_CHARACTERS_MAX:
@@ -85,17 +85,17 @@ def unusable(saying: Saying, text: str) -> NotCounted | None:
     return None
 
 
-def waits_for_answer(so_far: Sequence[Said]) -> bool:
+def waits_for_answer(so_far: Sequence[Statement]) -> bool:
     """True if the last question of a decider is not answered yet."""
     last = [one.said for one in so_far if one.said in (Saying.ASKS, Saying.ANSWERS)]
     return last[-1:] == [Saying.ASKS]
 
 
 def may_be_handed(approval: Approval, people: Directory) -> dict[str, str]:
-    """Those to whom the question may be handed, by id or key, with their names: who may decide it now, and no others.
+    """The people and groups to whom the question may be handed, by id or key, with their names.
 
-    They are the groups that may decide now, and their members who have no part in the question. Of a Slack group nobody
-    knows the members here.
+    They are the groups that may decide now, and their members who have no part in the question. The members of a Slack
+    group are not known here.
     """
     groups = {group.key: group for plan in plans(approval) for group in plan}
     out = excluded(approval.terms, approval.contributors)
@@ -107,7 +107,7 @@ def may_be_handed(approval: Approval, people: Directory) -> dict[str, str]:
 
 
 def handed(approval: Approval, to: str, people: Directory) -> str | None:
-    """The id or the key of whom the question is handed to: a person, or a group by name; None if nobody may be."""
+    """The id of the person, or the key of the group, to whom it may be handed under this name; None for others."""
     choices = may_be_handed(approval, people)
     for named in (to, people.resolve(to) or "", f"{GroupSource.GROUP}:{to}"):
         if named in choices:
@@ -116,7 +116,7 @@ def handed(approval: Approval, to: str, people: Directory) -> str | None:
 
 
 def offered(
-    approval: Approval, voter: Voter, so_far: Sequence[Said], at: datetime, *, but: Collection[Saying] = ()
+    approval: Approval, voter: Voter, so_far: Sequence[Statement], at: datetime, *, but: Collection[Saying] = ()
 ) -> tuple[Saying, ...]:
     """The things that this person may say now."""
     return tuple(one for one in Saying if one not in but and refused(approval, voter, one, so_far, at=at) is None)

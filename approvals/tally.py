@@ -33,17 +33,17 @@ def progress(approval: Approval, choice: Choice = Choice.APPROVE) -> tuple[Group
 
 
 def current_votes(votes: Iterable[Vote]) -> tuple[Vote, ...]:
-    """Each person's last vote, in the order of these votes; a vote for somebody else is both persons' last."""
+    """Each person's last vote, in the order of these votes; a vote for somebody else is the last vote of both."""
     last: list[Vote] = []
     for vote in votes:
-        # A vote for somebody else speaks for both: neither has another seat.
+        # A vote for somebody else speaks for both people: it replaces the earlier vote of either.
         last = [one for one in last if one.people.isdisjoint(vote.people)]
         last.append(vote)
     return tuple(last)
 
 
 def plans(approval: Approval) -> tuple[tuple[GroupQuorum, ...], ...]:
-    """The plans of which one must be met: the groups of the terms and, once it is in force, of the escalation."""
+    """The plans, of which one must be met: the groups of the terms and, once escalated, those of the escalation."""
     return plans_of(approval.terms, escalated=approval.escalated)
 
 
@@ -65,7 +65,7 @@ def _supporters(approval: Approval, choice: Choice) -> tuple[Vote, ...]:
 
 
 def by_glass(terms: Terms, votes: Iterable[Vote], choice: Choice) -> bool:
-    """True if somebody who may has broken the glass: that alone lets the action out, whoever has shaped it."""
+    """True if somebody who may has used emergency access: that alone lets the action out, whoever shaped it."""
     if terms.break_glass is None or choice is not Choice.APPROVE:
         return False
     return any(vote.glass and vote.choice is choice and terms.break_glass.keys <= vote.groups for vote in votes)
@@ -95,7 +95,7 @@ def plan_met(terms: Terms, plan: Sequence[GroupQuorum], votes: Sequence[Vote]) -
 
 
 def excluded(terms: Terms, contributors: Iterable[Contributor]) -> Mapping[str, Role]:
-    """The people who may not decide because they shaped the action, each with the first role that bars them."""
+    """The people who may not decide because they shaped the action, each with the first role that excludes them."""
     barred = [one for one in contributors if one.role not in terms.allow]
     return {one.person: one.role for one in reversed(barred) if one.person is not None}
 
@@ -105,13 +105,13 @@ def separated(approval: Approval, person: str) -> Role | None:
     return excluded(approval.terms, approval.contributors).get(person)
 
 
-def shaped(approval: Approval, person: str) -> bool:
+def has_role(approval: Approval, person: str) -> bool:
     """True if the person has any role in the action, also one that the terms allow."""
     return any(one.person == person for one in approval.contributors)
 
 
 def resolved(contributors: Iterable[Contributor], directory: Directory) -> tuple[Contributor, ...]:
-    """The contributors, one for each person that this directory finds for the principal or that was found before.
+    """The contributors, one for each person who stands for the principal in this directory or was found before.
 
     A principal without any such person stays, unresolved.
     """
@@ -189,7 +189,7 @@ def _votes(plan: Sequence[GroupQuorum], groups: Groups, without: str = "") -> li
     keys: dict[str, set[str]] = {}
     for group in plan:
         # These ids cannot clash with a person's: a real id begins with a letter or a digit.
-        # One person who is still to be found fills one seat, however many a group that only Slack knows may fill.
+        # A person who is not found yet fills one seat; a group that only Slack knows may fill all its seats.
         most = 1 if group.person is not None else max(2, group.of)
         strangers = {f"?{group.key}?{number}" for number in range(most)}
         members = groups.get(group.group, frozenset()) - {without} if _ours(group) else strangers

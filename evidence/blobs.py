@@ -43,7 +43,7 @@ class BlobStore(Protocol):
         """
 
     async def replace(self, key: str, data: bytes) -> None:
-        """Store ``data`` in place of what the key holds, never locked. A crash leaves one of both, whole."""
+        """Store ``data``, never locked, in place of what the key holds. A crash leaves the old or the new bytes."""
 
     async def get(self, blob: StoredBlob) -> bytes:
         """The bytes of exactly that version. ``NotFoundError`` if they are gone, ``ConsistencyError`` if their SHA-256
@@ -57,7 +57,7 @@ class BlobStore(Protocol):
         """The keys of all blobs below this prefix, which ends in a slash."""
 
     async def erase(self, prefix: str, end: str) -> int:
-        """Delete the blobs below this prefix whose keys end so, in all versions. Return how many; again, it is none."""
+        """Delete all versions of the blobs below this prefix whose keys end with ``end``. Return how many blobs."""
 
 
 def check_put(key: str, data: bytes, sha256: str) -> None:

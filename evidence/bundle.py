@@ -20,12 +20,12 @@ from msgspec import Struct
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import ConsistencyError, InputError
 from evidence import layout
-from evidence.beside import Beside, parted
 from evidence.chain import ChainHead, verify_lines
 from evidence.container import Files, HeldFiles, Spool
 from evidence.derived import Derived, predicate_of
 from evidence.opened import Opened
 from evidence.packing import pack
+from evidence.sidecar import Attachments, split_opened
 from evidence.signing import PublicKey, Signer, seal_envelope
 from evidence.verify import verify_unsigned
 
@@ -115,20 +115,20 @@ class Unsigned(Struct, frozen=True):
     sidecar: bytes | None = None
 
     @property
-    def beside(self) -> Beside:
+    def attachments(self) -> Attachments:
         """Everything that a verifier finds beside the bundle."""
-        return Beside(None if self.sidecar is None else HeldFiles({layout.OPENED: self.sidecar}))
+        return Attachments(None if self.sidecar is None else HeldFiles({layout.OPENED: self.sidecar}))
 
 
 def build_bundle(content: BundleContent, signer: Signer, *, final: bool = True) -> Bundle:
-    """Make the bundle, verify it and sign it. The run must have closed, if it is to be ``final``.
+    """Make the bundle, verify it and sign it. With ``final``, the run must have closed.
 
     ``ContradictionError`` if the chain does not verify or does not end at ``head``, or if the parts contradict each
     other, so tampered evidence is never signed. ``InputError`` for names that a bundle cannot hold.
     """
     unsigned = assemble(content, signer.public_key)
     with closing(unsigned.files):
-        found = verify_unsigned(unsigned.files, unsigned.statement, final=final, beside=unsigned.beside)
+        found = verify_unsigned(unsigned.files, unsigned.statement, final=final, attachments=unsigned.attachments)
         if not found.ok:
             message = "; ".join(f"{row.check}: {row.detail}" for row in found.failed)
             raise ContradictionError(message, [row.check for row in found.failed])
@@ -159,7 +159,7 @@ def _assembled(content: BundleContent, key: PublicKey, files: Spool) -> tuple[by
     derived.finish(report, content.tenant, sizes)
     values = bytearray()
     for opened in content.opened:
-        within, apart = parted(opened)
+        within, apart = split_opened(opened)
         if within is not None:
             files.write(layout.OPENED, canonical_bytes(within.to_json()) + b"\n")
         if apart is not None:
@@ -172,11 +172,13 @@ def _assembled(content: BundleContent, key: PublicKey, files: Spool) -> tuple[by
         raise InputError("two names differ only by case, which not every file system can hold", where="bundle")
     sidecar = bytes(values) or None
     named: JsonObject = {layout.SIDECAR: None if sidecar is None else sha256_hex(sidecar)}
-    return stated(files, predicate_of(derived.history, report, content.tenant, content.producer, named)), sidecar
+    return write_statement(
+        files, predicate_of(derived.history, report, content.tenant, content.producer, named)
+    ), sidecar
 
 
-def stated(files: Spool, predicate: JsonObject, number: int = FORMAT) -> bytes:
-    """Write the checksums of all files; the statement that lists them, in canonical form."""
+def write_statement(files: Spool, predicate: JsonObject, number: int = FORMAT) -> bytes:
+    """Write the checksums of all files. Return the statement that lists the files, in canonical form."""
     digests = {name: hash_of(files, name) for name in sorted(files.sizes)}
     files.write(layout.SUMS, "".join(f"{digest}  {name}\n" for name, digest in digests.items()).encode())
     digests[layout.SUMS] = hash_of(files, layout.SUMS)

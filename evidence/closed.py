@@ -1,4 +1,4 @@
-"""Checks a bundle of the third format: every file follows from the events, and is compared byte for byte."""
+"""Checks a bundle since the third format: every file follows from the events, and is compared byte for byte."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from core import bounded_json
 from core.canonical import Json, JsonObject, canonical_bytes, sha256_hex
 from core.errors import InputError
 from evidence import layout, origins
-from evidence.beside import Apart, is_terms
 from evidence.chain import ChainHead, ChainReport
 from evidence.commitments import path_of, reason_path
 from evidence.container import FILE_BYTES_MAX, Files
@@ -22,6 +21,7 @@ from evidence.members import check_line
 from evidence.opened import OpenedFile, pairs_of
 from evidence.receipts import ReceiptStatus
 from evidence.ruled import Ruled
+from evidence.sidecar import SidecarValues, is_terms
 from evidence.signing import PublicKey
 
 _PRODUCER = re.compile(r"(?:counterseal )?[0-9A-Za-z.+-]{0,64}", re.ASCII)
@@ -56,7 +56,7 @@ class Compared:
             raise InputError("has more lines than the events tell", where=name)
 
     def close(self) -> None:
-        """Release what is half read."""
+        """Release the files that are half read."""
         for lines in self._lines.values():
             lines.close()
 
@@ -67,23 +67,23 @@ class Compared:
 
 
 class Closed:
-    """Follows a chain while it is verified, then compares. A check returns its finding or raises ``InputError``."""
+    """Follows a chain while it is verified, then compares files. A check returns a finding or raises ``InputError``."""
 
-    def __init__(self, container: Files, apart: Apart, compiler: Compiler | None = None) -> None:
+    def __init__(self, container: Files, sidecar: SidecarValues, compiler: Compiler | None = None) -> None:
         self._container = container
         self._compared = Compared(container)
         self._derived = Derived(self._compared.emit)
         self._opened: OpenedFile | None = None
         self._unopened: InputError | None = None
         self._faults: list[str] = []
-        self._origins = origins.Told()
+        self._origins = origins.OriginEvents()
         self._withheld, self._unsaid = 0, 0
         self._appends: list[Json] = []
         self._tenant = ""
-        self.judged = Judged(container, compiler, apart=apart.withheld)
+        self.judged = Judged(container, compiler, sidecar_missing=sidecar.withheld)
         self.ruled = Ruled(container, compiler)
-        self.apart = apart
-        self._besides = [*([] if apart.here is None else [apart.here]), *apart.further]
+        self.sidecar = sidecar
+        self._besides = [*([] if sidecar.here is None else [sidecar.here]), *sidecar.further]
         try:
             self._opened = OpenedFile(container)
         except InputError as error:
@@ -92,7 +92,7 @@ class Closed:
     def close(self) -> None:
         """Release the files."""
         self._compared.close()
-        self.apart.close()
+        self.sidecar.close()
         if self._opened is not None:
             self._opened.close()
 
@@ -111,7 +111,7 @@ class Closed:
             self._faults.append(str(error))
             committed = {}
         opened, listed = ({}, None) if self._opened is None else self._opened.of(event)
-        if self.apart.since and (listed is not None or not all(map(is_terms, opened))):
+        if self.sidecar.has_sidecars and (listed is not None or not all(map(is_terms, opened))):
             words = f"event {event['seq']}: values stand in the sidecar, and the bundle itself opens more than terms"
             self._unopened = self._unopened or InputError(words, where=layout.OPENED)
         for each in self._besides:
@@ -138,12 +138,12 @@ class Closed:
         raise InputError("does not name a run, its head and its appends", where=name)
 
     def predicate(self, predicate: JsonObject, report: ChainReport) -> str:
-        """Compare the signed statement's claims with the events, whole."""
+        """Compare all claims of the signed statement with the events."""
         tenant, producer = predicate.get("tenant"), predicate.get("producer")
         self._tenant = tenant if isinstance(tenant, str) else ""
         if not isinstance(tenant, str) or not isinstance(producer, str) or not _PRODUCER.fullmatch(producer):
             raise InputError("names no tenant, or no release as releases are named", where="statement")
-        wanted = predicate_of(self.history, report, tenant, producer, self.apart.claim)
+        wanted = predicate_of(self.history, report, tenant, producer, self.sidecar.claim)
         for name in sorted({*wanted, *predicate}):
             if name not in wanted:
                 raise InputError(f"has the member {name[:100]!r}, which no bundle has", where="statement")
@@ -156,7 +156,7 @@ class Closed:
         self._derived.finish(report, self._tenant, self._appends)
         history, receipts = self.history, self.history.receipts
         doubtful = sum(each.status in (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT) for each in receipts.values())
-        unsaid = f"; {self._unsaid} reasons {self.apart.word}" if self._unsaid else ""
+        unsaid = f"; {self._unsaid} reasons {self.sidecar.word}" if self._unsaid else ""
         approvals = f"{len(history.approvals)} approvals and their votes agree with the events; {self._withheld} cards"
         unknown = f"; {doubtful} without a known outcome" if doubtful else ""
         acted = f"{len(receipts)} receipts agree with the events{unknown}"
@@ -168,12 +168,12 @@ class Closed:
             ("authority", self._authority),
             ("attempts", lambda: self._same(layout.ATTEMPTS, f"{self._derived.attempts} attempts, as the events tell")),
             ("origins", self._origins.row),
-            ("approvals", lambda: self._same(layout.APPROVALS, f"{approvals} {self.apart.word}{unsaid}")),
+            ("approvals", lambda: self._same(layout.APPROVALS, f"{approvals} {self.sidecar.word}{unsaid}")),
             ("receipts", lambda: self._same(layout.RECEIPTS, acted)),
             ("checkpoints", lambda: self._summed(layout.CHECKPOINT_LINES, self._derived.checkpoints, "checkpoints")),
             ("costs", lambda: self._summed(layout.COSTS, len(self._derived.rollup.costs()), "models' costs")),
             ("disclosures", self._disclosures),
-            *([("further disclosures", self._more)] if self.apart.further else ()),
+            *([("further disclosures", self._more)] if self.sidecar.further else ()),
             *self.judged.rows(),
         )  # fmt: skip
 
@@ -244,7 +244,7 @@ class Closed:
         return f"{self._opened.count} values are opened, each as its event's line commits to it"
 
     def _more(self) -> str:
-        for number, each in enumerate(self.apart.further, 1):
+        for number, each in enumerate(self.sidecar.further, 1):
             try:
                 each.end()
             except InputError as error:
@@ -252,7 +252,7 @@ class Closed:
                     f"{error.message}. It is of another run or tenant, of a later edition, or was changed: leave it out"
                 )
                 raise InputError(f"file {number}: {words}", where="--disclosed") from None
-        count = sum(each.count for each in self.apart.further)
+        count = sum(each.count for each in self.sidecar.further)
         return f"{count} values are opened, each as its event's line commits to it"
 
 

@@ -62,7 +62,7 @@ class Spool(Files):
         self.sizes = self._sizes = dict[str, int]()
 
     def write(self, name: str, data: bytes) -> None:
-        """Append to a file, which begins with the first bytes. ``InputError`` for a name that no bundle has."""
+        """Append to a file; the first call creates it. ``InputError`` for a name that no bundle has."""
         if name not in self._files:
             _check_name(name)
             # The envelope will be one more file.
@@ -108,7 +108,7 @@ class HeldFiles(Files):
         yield self._files[name]
 
 
-def stated(data: bytes) -> Mapping[str, Any]:
+def read_predicate(data: bytes) -> Mapping[str, Any]:
     """The predicate that a packed bundle states: its tenant, run, count, head, sidecar. No signature is checked.
 
     ``InputError`` if the bytes are no bundle.

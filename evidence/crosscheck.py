@@ -278,7 +278,7 @@ def _compare(file: str, found: JsonObject, wanted: dict[str, Any]) -> None:
 
 
 def _votes(file: str, found: Json, known: list[dict[str, object]]) -> list[JsonObject]:
-    """The votes in a file; ``InputError`` unless they have the facts that the events have of them, in their order."""
+    """The votes in a file. ``InputError`` unless they agree with the votes in the events, in the same order."""
     listed = found if isinstance(found, list) else [found]
     votes = [vote for vote in listed if isinstance(vote, dict)]
     stated = [{name: vote.get(name) for name in facts} for vote, facts in zip(votes, known, strict=False)]

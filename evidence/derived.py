@@ -1,6 +1,6 @@
 """Derives the files of a bundle from its events, in one pass: the writer writes them, the verifier compares them.
 
-Each line is the RFC 8785 bytes of an object. A file has no fact that no event tells, so nobody can add one.
+Each line is the RFC 8785 bytes of an object. Every fact in a file comes from an event, so nobody can add one.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ class Derived:
         if kind == EventType.ACTION_INTENDED:
             self.attempts += 1
             facts = {name: data.get(name) for name in _OF_ATTEMPTS}
-            self._tell(layout.ATTEMPTS, {**facts, **{name: event[name] for name in ("seq", "step", "ts")}})
+            self._write(layout.ATTEMPTS, {**facts, **{name: event[name] for name in ("seq", "step", "ts")}})
         while self.rollup.checkpoints:
             self.checkpoints += 1
-            self._tell(layout.CHECKPOINT_LINES, self.rollup.checkpoints.pop())
+            self._write(layout.CHECKPOINT_LINES, self.rollup.checkpoints.pop())
 
     def finish(self, report: ChainReport, tenant: str, appends: list[Json]) -> None:
-        """Emit what only the whole history tells. ``tenant`` counts for books whose lines do not name it."""
+        """Emit the files that need the whole history. ``tenant`` is for histories whose lines do not name it."""
         history, run = self.history, report.stream.removeprefix("run:")
         for key, approval in history.approvals.items():
             votes = [{**vote, "reason": reason} for vote, reason in zip(approval.votes, approval.reasons, strict=True)]
             facts: dict[str, Any] = {"approval": key, "action": approval.action, "status": approval.status}
             facts |= {"votes": votes, "card": approval.card, "asked": approval.asked, **approval.facts}
-            self._tell(layout.APPROVALS, facts)
+            self._write(layout.APPROVALS, facts)
         for key, receipt in history.receipts.items():
             facts = {"receipt": key, "operation": receipt.operation, "status": str(receipt.status)}
             facts |= {"attempt": receipt.attempt, "step": receipt.step, "events": [*receipt.events]}
@@ -60,11 +60,11 @@ class Derived:
             more = {"late": [*receipt.late], "altered": receipt.altered, "reverses": receipt.reverses}
             more |= {"carried_out_by": receipt.carried_out_by}
             facts |= {name: fact for name, fact in more.items() if fact}
-            self._tell(layout.RECEIPTS, facts)
+            self._write(layout.RECEIPTS, facts)
         self._emit(layout.COSTS, canonical_bytes(self.rollup.costs()))
         head: JsonObject = {"v": 2, "tenant": tenant, "run": run, "count": report.count, "head": report.head}
-        self._tell(layout.RUN_HEAD, {**head, "final": report.final, "appends": appends})
-        self._tell(layout.RUN_FILE, {"tenant": tenant, "run": run, **self._run(report)})
+        self._write(layout.RUN_HEAD, {**head, "final": report.final, "appends": appends})
+        self._write(layout.RUN_FILE, {"tenant": tenant, "run": run, **self._run(report)})
 
     def _run(self, report: ChainReport) -> JsonObject:
         run: Mapping[str, Any] = self.history.run
@@ -77,18 +77,18 @@ class Derived:
             "canceled": None if canceled is None else {"by": canceled[0], "reason": canceled[1]},
         }
 
-    def _tell(self, name: str, facts: Mapping[str, Any]) -> None:
+    def _write(self, name: str, facts: Mapping[str, Any]) -> None:
         self._emit(name, canonical_bytes(facts))
 
 
 def status_of(history: History, report: ChainReport) -> Json:
-    """The status with which the run closed, or that it is open."""
+    """The status with which the run closed; ``OPEN`` if it is open."""
     status: Any = history.run_status
     return status if report.final else OPEN
 
 
-def predicate_of(history: History, report: ChainReport, tenant: str, producer: str, apart: JsonObject) -> JsonObject:
-    """The predicate of the signed statement. ``apart`` names the sidecar, in formats that have one."""
+def predicate_of(history: History, report: ChainReport, tenant: str, producer: str, named: JsonObject) -> JsonObject:
+    """The predicate of the signed statement. ``named`` names the sidecar, in formats that have one."""
     policies: list[Any] = [*history.policies.values()]
     workflow: Any = history.workflow
     return {
@@ -104,5 +104,5 @@ def predicate_of(history: History, report: ChainReport, tenant: str, producer: s
         "final": report.final,
         "redaction": "metadata",
         "producer": producer,
-        **apart,
+        **named,
     }

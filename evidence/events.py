@@ -134,8 +134,8 @@ STOPPING: frozenset[EventType] = frozenset({
 })  # fmt: skip
 
 
-# Policies of these names deny the operation that follows, until a time. They apply to every workflow, so each decision
-# about that operation names them as long as they are in force.
+# The names of policies that deny an operation until a time: this prefix, then the operation. They apply to every
+# workflow, so each decision about that operation names them as long as they are in force.
 DENIALS = "counterseal-deny."
 
 
@@ -222,9 +222,10 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.HOLD_ANSWERED: frozenset({"wait", "kind", "choice", "channel"}),
     EventType.HOLD_REFUSED: frozenset({"wait", "code"}),
     EventType.RUN_EXTENDED: frozenset({"number", "steps"}),
-    # workflow: {name, version, digest}, as of now on; definition, before: the definition from now on, and until now
+    # workflow: the new {name, version, digest}; definition: the digest of the new definition; before: of the old one
     EventType.RUN_MIGRATED: frozenset({"number", "workflow", "definition", "before"}),
-    # origin: that run; line, digest: up to where it counts; steps: [key, operation, status] of what was done there
+    # origin: the run that was forked; line, digest: the line of the checkpoint from which it goes on, and its SHA-256;
+    # steps: [key, operation, status] of the steps that were done there
     EventType.RUN_FORKED: frozenset({"origin", "line", "digest", "checkpoint", "steps", "receipts"}),
     EventType.RUN_CONTINUED: frozenset({"run", "workflow"}),
     EventType.CHECKPOINT_COMMITTED: frozenset({"number", "digest"}),
@@ -234,7 +235,7 @@ REQUIRED_DATA: Mapping[EventType, frozenset[str]] = {
     EventType.POLICY_RETIRED: frozenset({"name", "version", "digest", "approver"}),
     EventType.POLICY_RETIREMENT_PROPOSED: frozenset({"name", "version", "digest", "by"}),
     EventType.DIRECTORY_PROPOSED: frozenset({"name", "version", "digest", "by"}),
-    # an admin lets runs start with a version that an author has published; author: who has
+    # an admin lets runs start with a version that an author has published; author: who published it
     EventType.WORKFLOW_ACTIVATED: frozenset({"name", "version", "digest", "author"}),
     EventType.WORKFLOW_RETIRED: frozenset({"name", "version"}),
     # an event failed to start this workflow; event: the SHA-256 of the event's content, which is its id in the inbox

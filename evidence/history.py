@@ -43,8 +43,8 @@ class ReceiptHistory(Struct):
     """One receipt by its events, whose numbers are ``events``; ``late`` are facts of its late answers.
 
     ``digest`` is the last ``receipt_digest``, which lines of earlier releases name. ``altered`` are the names of the
-    fields that the target held otherwise than asked. ``carried_out_by`` is the agent that has done it itself, and whose
-    word the outcome is.
+    fields that the target held otherwise than asked. ``carried_out_by`` says if the agent carried it out itself and
+    reported the outcome.
     """
 
     action: str
@@ -65,8 +65,8 @@ class ReceiptHistory(Struct):
 class ApprovalHistory(Struct):
     """One approval by its events. ``votes`` are its votes' facts in order; ``reasons`` the commitments to reasons.
 
-    ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none. ``facts`` is what
-    its first line tells besides.
+    ``asked`` is the commitment to the kind, the requester and the terms; None if the chain has none. ``facts`` are the
+    other facts of its first line.
     """
 
     action: str | None
@@ -112,7 +112,7 @@ ATTEMPTED = ("receipt", "action", "operation", "attempt", "decision", "approval"
 class History(Struct):
     """Follows a chain event by event. Collects faults with their event numbers and never raises them.
 
-    ``run`` holds the members of `run.json` that the events tell. ``lists`` says that ``attempts`` are kept.
+    ``run`` holds the members of `run.json` that the events tell. With ``lists``, ``attempts`` are kept.
     """
 
     lists: bool = True
@@ -218,7 +218,7 @@ class History(Struct):
             self.irregular.append(f"{where}: the approval {data['approval']} was never requested")
         elif kind is EventType.APPROVAL_VOTED:
             vote = {"voter": event["actor"]["id"], "choice": str(data["choice"]), "at": event["ts"]}
-            # Events of other producers may not say over which channel.
+            # Events of other producers may lack the channel.
             approval.votes.append(vote | {name: data[name] for name in ("channel", "grant") if name in data})
             path = reason_path(data["approval"], event["actor"]["id"], event["ts"])
             approval.reasons.append(_committed(data, path))
@@ -230,7 +230,7 @@ class History(Struct):
             approval.status = _ENDS[kind]
 
     def _grant(self, kind: EventType, event: dict[str, Any]) -> None:
-        """Follow what was allowed in advance. Only voters of an approval give it, each within what they have said."""
+        """Follow a grant. Only the voters of an approval give one, and only as much as each of them has allowed."""
         data, where, name = event["data"], f"event {event['seq']}", str(event["data"]["grant"])
         if kind is not EventType.GRANT_GIVEN:
             if name in self.grants:
@@ -249,7 +249,7 @@ class History(Struct):
         self.grants[name] = GrantHistory(data["covers"], uses, str(data["until"]))
 
     def _by_grant(self, intent: dict[str, Any], at: str) -> str | None:
-        """The reason why an intent had no authority by the grant that it names; None if it had. Counts the use."""
+        """The reason why the grant that an intent names gave no authority; None if it did. Counts the use."""
         grant = self.grants.get(str(intent["grant"]))
         if grant is None:
             return "by a grant that nobody gave"
@@ -289,7 +289,7 @@ class History(Struct):
         receipt.events.append(event["seq"])
 
     def _unneeded(self, event: dict[str, Any]) -> None:
-        """A write that had nothing to do: nothing was let out, and policy must not have denied it."""
+        """Follow a write that had nothing to do. Nothing was let out, but policy must not have denied it."""
         data, where = event["data"], f"event {event['seq']}"
         decision = self.decisions.get(data["decision"])
         if decision is None or decision.action != data["action"] or decision.operation != data["operation"]:

@@ -27,7 +27,7 @@ _BY_PEOPLE = (E.APPROVAL_REQUESTED, E.APPROVAL_VOTED, E.ACTION_INTENDED, E.APPRO
 
 
 class Compiler(Protocol):
-    """Reads the texts of a bundle as the runtime does, for a verifier that may load what that takes."""
+    """Reads the texts of a bundle as the runtime does, for a verifier that may load the runtime's compilers."""
 
     def steps(self, text: str, definition: JsonObject) -> JsonObject:
         """The steps of a workflow's text, by the declarations of ``definition.json``. ``InputError`` if it has none."""
@@ -40,14 +40,15 @@ class Compiler(Protocol):
     ) -> tuple[str, list[str], bool] | None:
         """The outcome and the rules that fired, by the texts of policies; None if these cannot be compiled here.
 
-        The last is False if rules were left out, because nothing declares their operations: these only restrain.
+        The last item is False if rules were left out because nothing declares their operations. Such rules can only
+        make the outcome stricter.
         """
 
 
 class Judged:
     """The judgement of one bundle. Whatever cannot be read becomes a fault of the row ``what it is judged by``."""
 
-    def __init__(self, files: Files, compiler: Compiler | None = None, *, apart: bool = False) -> None:
+    def __init__(self, files: Files, compiler: Compiler | None = None, *, sidecar_missing: bool = False) -> None:
         self._files = files
         self._compiler = compiler
         self._workflow: JsonObject = {}
@@ -58,10 +59,10 @@ class Judged:
         self._newer: list[str] = []
         self._moved: list[tuple[int, str]] = []
         self._opened: Mapping[str, Json] = {}
-        self._case = Case(self._question, apart=apart)
+        self._case = Case(self._question, sidecar_missing=sidecar_missing)
 
     def observe(self, event: dict[str, Any], opened: Mapping[str, Json]) -> None:
-        """Judge one verified event, of which these values are opened, by their paths."""
+        """Judge one verified event. ``opened`` holds its opened values by their paths."""
         kind, data = event["type"], event["data"]
         self._opened = opened
         if kind not in KNOWN:
@@ -69,7 +70,7 @@ class Judged:
         if self._judgement is None:
             self._read(data)
             self._judgement = Judgement(self._case)
-            self._judgement.standing.named(self._run())
+            self._judgement.standing.set_run(self._run())
         if kind == E.RUN_MIGRATED and isinstance(data["workflow"], dict) and type(data["number"]) is int:
             self._moved.append((data["number"], str(data["workflow"].get("version"))))
         if kind == E.DECISION_MADE:
@@ -103,7 +104,7 @@ class Judged:
 
     @property
     def unshown(self) -> int:
-        """The number of directories by which votes were counted, and of which the bundle has no extract."""
+        """The number of directories by which votes were counted, but of which the bundle has no extract."""
         return 0 if self._judgement is None else len(self._judgement.people.unproven)
 
     @property

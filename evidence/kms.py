@@ -17,7 +17,7 @@ from evidence.signing import Algorithm, PublicKey
 
 MESSAGE_BYTES_MAX = 4096
 _SPEC, _USAGE, _ALGORITHM = "ECC_NIST_EDWARDS25519", "SIGN_VERIFY", "ED25519_SHA_512"
-# What passes: the signer's next turn asks again.
+# Errors that pass: the signer's next turn asks again.
 _BUSY = frozenset(
     {"KeyUnavailableException", "DependencyTimeoutException", "KMSInternalException", "ThrottlingException",
      "LimitExceededException", "RequestLimitExceeded", "ServiceUnavailable", "InternalFailure"}
@@ -38,7 +38,7 @@ class KmsSigner:
     def load(cls, client: Any, key: str) -> KmsSigner:
         """Find the key by its id, ARN or alias. ``ConfigurationError`` if it cannot sign a log, ``TransportError`` if
         KMS does not answer."""
-        said = _asked(client.get_public_key, key, KeyId=key)
+        said = _call(client.get_public_key, key, KeyId=key)
         offered = said.get("SigningAlgorithms") or ()
         if (said.get("KeySpec"), said.get("KeyUsage")) != (_SPEC, _USAGE) or _ALGORITHM not in offered:
             words = f"the key {key} in KMS is a {said.get('KeySpec')} for {said.get('KeyUsage')}, which signs no log."
@@ -52,20 +52,20 @@ class KmsSigner:
         return cls(client, str(said["KeyId"]), public)
 
     def sign(self, data: bytes) -> bytes:
-        """Sign ``data``. ``InputError`` if it is too long, ``TransportError`` without a signature of this key.
+        """Sign ``data``. ``InputError`` if it is too long, ``TransportError`` if KMS returns no signature of this key.
 
         A crash before the answer leaves a signature that nobody has seen.
         """
         if len(data) > MESSAGE_BYTES_MAX:
             raise InputError(f"has {len(data)} bytes, and KMS signs at most {MESSAGE_BYTES_MAX}", where="message")
         named = {"KeyId": self._arn, "Message": data, "MessageType": "RAW", "SigningAlgorithm": _ALGORITHM}
-        signature = bytes(_asked(self._client.sign, self._arn, **named)["Signature"])
+        signature = bytes(_call(self._client.sign, self._arn, **named)["Signature"])
         if not self.public_key.verify(data, signature):
             raise TransportError(f"KMS answered with a signature that is not of the key {self._arn}.")
         return signature
 
 
-def _asked(call: Any, key: str, **given: Any) -> dict[str, Any]:
+def _call(call: Any, key: str, **given: Any) -> dict[str, Any]:
     try:
         found: dict[str, Any] = call(**given)
     except ClientError as error:

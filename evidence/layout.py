@@ -9,7 +9,7 @@ from string import Template
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
-# The second format has nothing that its history could be judged by; the third opens its values itself. Both verify.
+# The second format has nothing to judge a history by; bundles of the third hold their values. Both still verify.
 FORMATS = {f"https://counterseal.dev/evidence-bundle/v{number}": number for number in (2, 3, 4)}
 
 ENVELOPE = "bundle.intoto.dsse.json"
@@ -23,7 +23,7 @@ COSTS = "costs.json"
 CHECKPOINTS = "checkpoints.json"
 DISCLOSURES = "disclosures.txt"
 PUBLIC_KEY = "public-key.pem"
-# Since the third format: what a history is judged by, one line for each thing that happened, and what is opened.
+# Since the third format: the definition and the tenant's lines, which judges need; records as lines; opened values.
 DEFINITION = "definition.json"
 TENANT = "tenant.jsonl"
 APPROVALS = "approvals.jsonl"
@@ -34,8 +34,8 @@ OPENED = "disclosures.jsonl"
 
 # The first format whose history is judged, and whose files follow from its events.
 JUDGED_SINCE = 3
-# The first format whose values stand in a sidecar, which the statement names by this member.
-APART_SINCE = 4
+# The first format whose values are in a sidecar, and the member of the statement that names the sidecar.
+SIDECAR_SINCE = 4
 SIDECAR = "sidecar"
 # The ends of the names of the files beside a bundle: its sidecar, a leaf of the log, and the proof of the leaf.
 VALUES, LEAF, PROOF = ENDS = (".values.jsonl", ".leaf.json", ".tlog-proof")
@@ -46,7 +46,7 @@ _TEXTS = re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:policy|directory)/[^/]+
 OTHERS = {
     2: re.compile(r"(?:workflow|policy)/[^/]+\.yaml|(?:approvals|receipts)/[^/]+\.json"), 3: _TEXTS, 4: _TEXTS
 }  # fmt: skip
-# They are read line by line, so they may be long.
+# Files that are read line by line, so they may be long.
 STREAMS = frozenset({EVENTS, APPROVALS, RECEIPTS, ATTEMPTS, CHECKPOINT_LINES, OPENED})
 # A file name, in at most one folder.
 NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}/)?[A-Za-z0-9_][A-Za-z0-9._-]{0,127}", re.ASCII)
@@ -92,7 +92,7 @@ _OPENSSL = {
 def readme(run: str, tenant: str, key_id: str, algorithm: str) -> str:
     """The README.txt of one bundle, from ``readme.txt``: how to check it without us, and the limits of the check.
 
-    The verifier compares it byte for byte. So another text needs another format, or this one beside it.
+    The verifier compares it byte for byte. So another text needs another format, or a verifier that accepts both.
     """
     text = pkgutil.get_data("evidence", "readme.txt")
     assert text is not None, "it is part of the package"

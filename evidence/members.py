@@ -1,4 +1,4 @@
-"""The members that lines and files have since the third format: no other, so nobody can add a claim beside them."""
+"""The members that lines and files may have since the third format. All others are refused, so nobody adds a claim."""
 
 from __future__ import annotations
 
@@ -101,12 +101,12 @@ OF_LINES: Mapping[str, Mapping[str, tuple[type, ...]]] = {
 }
 
 
-def told_by(kind: E) -> list[str]:
-    """The members of the data of a type of line besides those of every line, as they are written above."""
+def members_of(kind: E) -> list[str]:
+    """The members of this type of line besides those of every line, in the notation of ``_OF_LINES``."""
     return [*_OF_LINES[kind].split(), *(["count:i"] if kind is E.RUN_CLOSED else [])]
 
 
-# What members of a line's data hold in their turn.
+# The members of objects inside a line's data, by the name under which the object is held.
 _WITHIN: Mapping[str, frozenset[str]] = {
     "workflow": NAMED,
     "policies": NAMED,
@@ -132,7 +132,7 @@ def check_members(where: str, found: object, known: frozenset[str]) -> None:
 
 
 def check_line(event: Mapping[str, Any]) -> None:
-    """Refuse a line of a run that holds more or other than the lines of its type: ``InputError`` names what."""
+    """Refuse a line of a run with unknown members or values of other types: ``InputError`` names the member."""
     where, data, known = f"event {event['seq']}", event["data"], OF_LINES[event["type"]]
     for name, held in data.items():
         if name not in known:
@@ -143,7 +143,7 @@ def check_line(event: Mapping[str, Any]) -> None:
 
 
 def _check_within(where: str, holder: Mapping[str, Any]) -> None:
-    """Refuse objects where no line has any, and unknown members of the others."""
+    """Refuse objects where no line has any, and unknown members of the objects that lines have."""
     for name, held in holder.items():
         if isinstance(held, Mapping | list):
             for each in _objects(held):

@@ -4,8 +4,8 @@ A line of ``disclosures.jsonl`` is about one event, and the lines are in the ord
 
     {"opened":[[salt, path, value],…], "seq":12, "values":[[path, commitment],…] | null}
 
-``values`` lists the commitments whose digest is ``values`` of the event's line. Its paths are without the digest of the
-event, which each of them begins with: so nobody can list a path of another event.
+``values`` lists the commitments whose digest is ``values`` of the event's line. Each full path begins with the digest
+of the event, which the list leaves out: so nobody can list a path of another event.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class Opened(Struct, frozen=True):
 
 
 def digest_of(event: Mapping[str, Any]) -> str:
-    """The digest of what an event's line says in public, by which the paths of its values name it."""
+    """The digest of the public part of an event's line. The paths of the event's values begin with it."""
     told = {name: event[name] for name in ("v", "ts", "type", "actor", "step")}
     data = {name: fact for name, fact in event["data"].items() if name not in ADDED}
     return sha256(plain_bytes({**told, "data": data})).hexdigest()
 
 
 def places(event: Mapping[str, Any]) -> tuple[str, ...]:
-    """The beginnings of the paths under which an event's line itself may commit to values."""
+    """The prefixes of the paths under which an event's line itself may commit to values."""
     kind, data = event["type"], event["data"]
     match kind:
         case E.RUN_OPENED:
@@ -78,7 +78,7 @@ def places(event: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def pairs_of(event: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The paths and commitments in an event's line. ``InputError`` for what is no such pair, or of another event."""
+    """The paths and commitments in an event's line. ``InputError`` for anything else, or a pair of another event."""
     data = event["data"]
     committed, own = data.get("committed"), places(event)
     for pair in committed if isinstance(committed, list) else ():
@@ -119,7 +119,7 @@ class OpenedFile:
         self._lines.close()
 
     def end(self) -> None:
-        """Check that nothing is opened of an event that there is not. ``InputError`` is the first fault."""
+        """Check that no line is about an event that does not exist. ``InputError`` is the first fault."""
         if self.problem is None and self._next is not None:
             self.problem = f"it opens values of event {self._next.seq}, which there is not, or which came before"
         if self.problem is not None:
@@ -137,10 +137,10 @@ class OpenedFile:
                 told = orjson.loads(line)
             except ValueError:
                 raise InputError("a line is no JSON") from None
-            # Whatever is ambiguous, such as a name that stands twice, does not survive the round trip.
+            # Ambiguous JSON, such as a name that occurs twice, does not survive the round trip.
             if not isinstance(told, dict) or told.keys() != _MEMBERS or canonical_bytes(told) != line:
                 raise InputError("a line has other members than such lines have, or another spelling")
-            yield _shaped(told)
+            yield _parse(told)
 
     def _checked(
         self, event: Mapping[str, Any], found: Opened
@@ -163,7 +163,7 @@ class OpenedFile:
         return values, listed
 
 
-def _shaped(told: JsonObject) -> Opened:
+def _parse(told: JsonObject) -> Opened:
     opened, seq, values = told["opened"], told["seq"], told["values"]
     pairs: list[tuple[str, str]] | None = None if values is None else []
     shown: list[Opening] = []

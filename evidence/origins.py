@@ -40,7 +40,7 @@ class _Withheld(Exception):
 
 
 class Event(Struct, frozen=True):
-    """One event, with the ``[path, commitment]`` of its values; ``hidden`` if it has some that are not listed."""
+    """One event, with the ``[path, commitment]`` of its values; ``hidden`` if it has values that are not listed."""
 
     seq: int
     type: str
@@ -66,7 +66,7 @@ class Event(Struct, frozen=True):
         return found or None
 
 
-class Told:
+class OriginEvents:
     """Collects the events of a chain from which origins are computed, with what is opened of them."""
 
     def __init__(self) -> None:
@@ -85,19 +85,19 @@ class Told:
         self._opened.update({pair: opened[pair[0]] for pair in listed or () if pair[0] in opened})
 
     def row(self) -> str:
-        """Recompute; the count in words."""
+        """Recompute the origins, and give the counts in words."""
         return recompute(self._events, lambda *one: (one in self._opened, self._opened.get(one))).words()
 
 
 class Recount(Struct):
-    """Counts of origins: recomputed (``again``), ``withheld``, or of workflow steps, by expressions (``followed``)."""
+    """Counts of origins: recomputed (``again``), ``withheld``, or from a workflow's expressions (``followed``)."""
 
     again: int = 0
     withheld: int = 0
     followed: int = 0
 
     def words(self) -> str:
-        """The count in words."""
+        """The counts in words."""
         return (
             f"{self.again} computed again; {self.withheld} not recomputed, because values are withheld; "
             f"{self.followed} of workflow steps, which follow from expressions that no bundle evaluates"
@@ -184,7 +184,7 @@ def _check(event: Event, stated: Mapping[str, Any], events: Sequence[Event], ope
 def _matched(
     arguments: Mapping[str, Any], given: Json, tool: Mapping[str, Any], listener: Listener, beside: Sequence[JsonObject]
 ) -> Mapping[Path, Origins]:
-    """The origins of what the model gave to a call, each as far as no earlier call has spent it."""
+    """The origins of the values that the model gave to a call, without origins that earlier calls have used up."""
     values: dict[Path, Json] = {}
     for argument in arguments.values():
         for path in map(tuple, argument["matched"]):

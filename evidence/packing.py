@@ -1,4 +1,4 @@
-"""The one zip that a set of files makes: entries uncompressed, sorted, of one fixed time. Written and compared here."""
+"""Writes and compares the one zip that a set of files makes: entries are uncompressed, sorted, of one fixed time."""
 
 from __future__ import annotations
 

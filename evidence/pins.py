@@ -1,4 +1,4 @@
-"""Pins of the reader of a bundle: keys that are trusted, and which run, file or earlier edition is meant."""
+"""Pins of the reader of a bundle: the keys that are trusted, and the run, file or earlier edition to expect."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ FINGERPRINT_DIGITS = 64
 
 
 class Pins(Struct, frozen=True):
-    """Everything that a bundle is held against. ``fingerprints`` are SHA-256 of keys' DER forms, in hexadecimal.
+    """The pins with which a bundle is compared. ``fingerprints`` are SHA-256 of keys' DER forms, in hexadecimal.
 
-    ``after`` is an earlier edition, whose events are the beginning of these. ``only`` says that a bundle by any other
-    key fails; else its key is unknown.
+    ``after`` is an earlier edition, whose events are the beginning of these. With ``only``, a bundle by any other key
+    fails; without it, its key counts as unknown.
     """
 
     keys: tuple[PublicKey, ...] = ()

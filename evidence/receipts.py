@@ -19,7 +19,7 @@ from core.machine import Machine
 BY_AGENT = "the agent, outcome as it reported"
 # The code of the error of an effect that happened otherwise than asked; its ``fields`` are the names that differ.
 ALTERED = "altered"
-# The resolution of a receipt of which nothing was sent, because the target held every value already.
+# The resolution of a receipt for which nothing was sent, because the target held every value already.
 NOTHING_TO_DO = "nothing to do"
 
 
@@ -94,7 +94,7 @@ class Receipt(Struct, frozen=True):
     effect: an ``operation`` and its complete ``input``. ``external_id`` is the target system's own id of the effect.
     ``resolution`` says in words how a doubt was resolved; ``error`` has the error under ``message``. ``settled_at``
     is None while the receipt is intended. ``late`` are the late answers about its attempts: the facts of each event
-    with its values. ``approved_version`` and ``version`` are the target's versions that people approved and that was
+    with its values. ``approved_version`` is the target's version that people approved, ``version`` the one that was
     acted on, if people approved it and it has versions. ``reverses`` is the receipt that it undoes.
     A receipt of ``NOTHING_TO_DO`` has attempt 0.
     """

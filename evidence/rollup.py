@@ -48,7 +48,9 @@ class Rollup(Struct):
         if kind == EventType.DECISION_MADE:
             self.decisions.append({**data, "seq": event["seq"], "step": event["step"], "ts": event["ts"]})
         elif kind == EventType.CHECKPOINT_COMMITTED:
-            self.checkpoints.append({**data, "seq": event["seq"], "ts": event["ts"], **self._made(data["number"])})
+            self.checkpoints.append(
+                {**data, "seq": event["seq"], "ts": event["ts"], **self._provenance(data["number"])}
+            )
         elif kind == EventType.STEP_SUCCEEDED and data.get("writes"):
             self._written(event)
         elif kind == EventType.RUN_REOPENED:
@@ -65,7 +67,7 @@ class Rollup(Struct):
         else:
             self.problems.append(f"event {event['seq']}: its writes are no names of channels")
 
-    def _made(self, number: Json) -> JsonObject:
+    def _provenance(self, number: Json) -> JsonObject:
         """The members ``MADE_OF`` of a checkpoint: its source, its writes, each channel's newest version."""
         writes = [dict[str, Json](seq=seq, step=step, channels=[*names]) for seq, step, names in self._writes]
         for _, _, names in self._writes:

@@ -1,4 +1,4 @@
-"""Evaluates rules once more, over the facts that a bundle discloses: each decision is the one that they give."""
+"""Evaluates rules again over the facts that a bundle discloses: they must give each recorded decision."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from evidence.judged import Compiler
 from evidence.layout import DEFINITION, text_file
 from evidence.opened import digest_of
 
-# Rules that no text of a policy has: caps, people whom the directory does not know, accounts that are off.
+# Prefixes of rules that are in no policy's text: caps, people whom the directory does not know, disabled accounts.
 _BEYOND = ("cap:", "contributors:", "policy:")
 _FEW = 5
 _LENIENT = {"deny": 0, "needs_approval": 1, "allow": 2}
 
 
 class Facts(Struct, frozen=True):
-    """One decision: the texts of its policies by their files, what it came to, and the facts, if all are disclosed."""
+    """One decision: the files of its policies' texts, its outcome and rules, and the facts, if all are disclosed."""
 
     seq: int
     files: tuple[str, ...]
@@ -64,7 +64,7 @@ class Ruled:
             self._decisions.append(made)
 
     def row(self, definition: Callable[[], JsonObject]) -> str:
-        """Evaluate; the count in words. ``InputError`` names the decisions that the rules do not give."""
+        """Evaluate the rules, and count in words. ``InputError`` names the decisions that the rules do not give."""
         faults = list[str]()
         for one in self._decisions:
             assert self._compiler is not None, "nothing is followed without it"

@@ -28,7 +28,7 @@ _SETUP = frozenset({"NoSuchBucket", "AccessDenied", "403", "InvalidAccessKeyId",
 
 
 class Retention(Struct, frozen=True):
-    """Object Lock for every blob from the moment it is written, but for those that are to be erased.
+    """Object Lock for every blob from the moment it is written, except for blobs that are to be erased.
 
     The bucket must have Object Lock enabled.
     """

@@ -47,7 +47,7 @@ class PublicKey:
     def from_pem(cls, pem: bytes, *, where: str = "public key") -> PublicKey:
         """Read a PEM ``PUBLIC KEY``. ``InputError`` for anything but Ed25519 and P-256.
 
-        Text may stand around it (RFC 7468, 2). A file that is no text is refused: a bundle holds a key, too.
+        Text may be around it (RFC 7468, 2). A file that is no text is refused, such as a bundle, which holds a key too.
         """
         if b"\0" in pem:
             raise InputError("is not a PEM public key", where=where)
@@ -124,7 +124,7 @@ class FileSigner:
 
     @classmethod
     def of_pem(cls, pem: bytes, where: str) -> FileSigner:
-        """Read a key. ``ConfigurationError``, which names ``where`` it stands, if it is no Ed25519 key."""
+        """Read a key. ``ConfigurationError``, which names the place ``where``, if it is no Ed25519 key."""
         try:
             key = serialization.load_pem_private_key(pem, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):

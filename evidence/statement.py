@@ -18,7 +18,7 @@ def read_statement(payload: bytes) -> tuple[dict[str, str], JsonObject, int]:
     number = layout.FORMATS.get(str(statement.get("predicateType")), 0)
     if number >= layout.JUDGED_SINCE:
         check_members("statement", statement, members.STATEMENT)
-        more = {layout.SIDECAR} if number >= layout.APART_SINCE else set()
+        more = {layout.SIDECAR} if number >= layout.SIDECAR_SINCE else set()
         check_members("statement", statement.get("predicate"), members.PREDICATE | more)
     match [statement.get(name) for name in ("_type", "predicateType", "subject", "predicate")]:
         case [layout.STATEMENT_TYPE, str(), [*listed], dict(predicate)] if number:

@@ -26,7 +26,6 @@ from msgspec.structs import replace
 from core.canonical import JsonObject
 from core.errors import InputError
 from evidence import layout
-from evidence.beside import Apart, Beside
 from evidence.chain import LINE_BYTES_MAX, ChainReport, verify_lines
 from evidence.closed import Closed
 from evidence.container import Container, Files, HeldFiles
@@ -34,6 +33,7 @@ from evidence.crosscheck import Crosscheck
 from evidence.judged import TEXTS, Compiler
 from evidence.log.notes import NoteKey
 from evidence.pins import Pins, load_key
+from evidence.sidecar import Attachments, SidecarValues
 from evidence.signing import PublicKey, open_envelope
 from evidence.statement import read_statement
 
@@ -129,9 +129,9 @@ def verify_bundle(
     """Check a bundle against the keys that you trust or, without one, against the key inside the bundle.
 
     With ``require_final`` the bundle of a run that has not closed fails. Any fault of the bundle becomes a row.
-    ``public_key`` is one more trusted key. ``compiler`` reads its texts, if the caller may load what that takes.
-    ``disclosed`` are further files of what it opens; its sidecar is found beside it, or among them. ``log_keys`` are
-    keys of logs, by which the leaf of an erasure is proven.
+    ``public_key`` is one more trusted key. ``compiler`` reads its texts, if the caller can load the compilers.
+    ``disclosed`` are further files that open values; the sidecar is found beside the bundle, or among them.
+    ``log_keys`` are keys of logs, by which the leaf of an erasure is proven.
     ``InputError`` only if there is no bundle at ``path``, or ``public_key`` or one of ``disclosed`` is not usable.
     """
     known = pins or Pins()
@@ -144,17 +144,17 @@ def verify_bundle(
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)), _REST))
     with closing(container):
-        beside = Beside.of(path, disclosed, log_keys)
-        return _Run(container, known, require_final, compiler, beside).verify(path)
+        attachments = Attachments.of(path, disclosed, log_keys)
+        return _Run(container, known, require_final, compiler, attachments).verify(path)
 
 
 def verify_unsigned(
-    files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True, beside: Beside | None = None
+    files: Files | Mapping[str, bytes], statement: bytes, *, final: bool = True, attachments: Attachments | None = None
 ) -> Verification:
     """Make all checks of ``verify_bundle`` but the signature, before signing. The run must have closed if ``final``."""
     try:
         held = files if isinstance(files, Files) else HeldFiles(files)
-        return _Run(held, Pins(), require_final=final, beside=beside or Beside()).contents(statement)
+        return _Run(held, Pins(), require_final=final, attachments=attachments or Attachments()).contents(statement)
     except InputError as error:
         return Verification((Row("container", Status.FAILED, str(error)),))
 
@@ -164,7 +164,7 @@ class _Run(Struct):
     pins: Pins
     require_final: bool
     compiler: Compiler | None = None
-    beside: Beside = field(default_factory=Beside)
+    attachments: Attachments = field(default_factory=Attachments)
     rows: list[Row] = field(default_factory=list)
     trusted: bool = False
 
@@ -183,7 +183,7 @@ class _Run(Struct):
         return f"{len(self.container.sizes)} plain files"
 
     def _pinned(self, name: str, check: Callable[[], str | None]) -> None:
-        """Add a row about what the reader has pinned, if that is something."""
+        """Add a row about one of the reader's pins, if it is set."""
         try:
             if (words := check()) is not None:
                 self._add(name, words)
@@ -197,7 +197,7 @@ class _Run(Struct):
         self._check("checksums", lambda: self._sums(subjects))
         made: Closed | Crosscheck
         if number >= layout.JUDGED_SINCE:
-            made = Closed(self.container, Apart(self.beside, predicate, number), self.compiler)
+            made = Closed(self.container, SidecarValues(self.attachments, predicate, number), self.compiler)
         else:
             made = Crosscheck(self.container)
         with closing(made) as cross:
@@ -214,7 +214,7 @@ class _Run(Struct):
         for name, check in cross.checks(report):
             self._check(name, check)
         if isinstance(cross, Closed):
-            self._values(cross.apart)
+            self._values(cross.sidecar)
         if cross.judged is None or cross.judged.begun_before:
             self._add("judged", _OLDER[cross.judged is None], Status.WARNING)
         if cross.judged is not None and cross.judged.withheld:
@@ -236,18 +236,18 @@ class _Run(Struct):
             self._rules(cross)
         return Verification(tuple(self.rows), self.trusted)
 
-    def _values(self, apart: Apart) -> None:
-        """Add what became of the values that stand apart: disclosed, withheld or erased."""
+    def _values(self, sidecar: SidecarValues) -> None:
+        """Add the row about the values in the sidecar: disclosed, withheld or erased."""
         try:
-            said = apart.said()
+            found = sidecar.finding()
         except InputError as error:
             self._add("values", str(error), Status.FAILED)
             return
-        if said is not None:
-            self._add("values", said[1], Status.OK if said[0] else Status.NOT_PROVEN)
+        if found is not None:
+            self._add("values", found[1], Status.OK if found[0] else Status.NOT_PROVEN)
 
     def _rules(self, closed: Closed) -> None:
-        """Add what the rules give once more, as far as their facts are disclosed."""
+        """Add the row about the rules, evaluated again as far as their facts are disclosed."""
         ruled = closed.ruled
         try:
             words, left = ruled.row(lambda: closed.judged.definition), ruled.left
@@ -275,7 +275,7 @@ class _Run(Struct):
     def _signature(self) -> bytes:
         inside = PublicKey.from_pem(self.container.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
         trusted = self.pins.trusted(inside)
-        # Of several keys that are trusted, none of which is inside, the first one is as good as any to fail by.
+        # If no trusted key is inside, the check fails with any of them: the first one is used.
         key = self.pins.keys[0] if self.pins.exclusive and self.pins.keys and not trusted else inside
         envelope = self.container.read(layout.ENVELOPE)
         statement = open_envelope(envelope, layout.PAYLOAD_TYPE, key)

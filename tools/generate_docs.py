@@ -91,7 +91,7 @@ def _members() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         for kind in sorted(RUN_EVENTS):
             needed = REQUIRED_DATA.get(kind, frozenset())
-            told = [f"`{one}`" for one in members.told_by(kind)]
+            told = [f"`{one}`" for one in members.members_of(kind)]
             yield (
                 f"`{kind}`",
                 ", ".join(f"**{one}**" if re.split(r"[:?]", one[1:-1])[0] in needed else one for one in told),

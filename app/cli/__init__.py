@@ -60,7 +60,7 @@ def _top(
     pass
 
 
-# Its options are the stand-ins' own.
+# The options of this command are parsed by the stand-ins themselves.
 root.command(
     "sandbox", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
 )(service.sandbox)

@@ -1,4 +1,4 @@
-"""One verb for many runs on the command line: the plan, the question whether to go on, the result of each."""
+"""One verb for many runs on the command line: the plan, a question whether to go on, and the result for each run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Bulk(NamedTuple):
 
 
 async def in_bulk(faces: Faces, name: str, act: Verb | Steer, where: Where, bulk: Bulk) -> None:
-    """Print the plan, ask, then print the result of each run. Exit 4 if some could not."""
+    """Print the plan, ask, then print the result of each run. Exit 4 if some runs failed to do it."""
     from runtime.requests import several
 
     if bulk.as_json and not (bulk.yes or bulk.dry_run):

@@ -27,7 +27,7 @@ NAMED_MAX = 5
 
 
 def settings(*, quiet: bool = False, **given: str) -> Settings:
-    """Load the settings and set up logging. ``quiet``: only warnings and errors, beside a command's output."""
+    """Load the settings and set up logging. With ``quiet``, only warnings and errors go beside a command's output."""
     from app import logs
     from app.settings import load_settings
 
@@ -90,7 +90,7 @@ def actor(settings_: Settings) -> Actor:
     return Actor("person", settings_.person_id)
 
 
-async def told(faces: Faces, what: str, *, run: UUID | None = None, thing: UUID | None = None) -> None:
+async def record_read(faces: Faces, what: str, *, run: UUID | None = None, thing: UUID | None = None) -> None:
     """Record that the person at the command line is shown something, before it is printed."""
     from runtime.store import audit
 
@@ -130,9 +130,9 @@ def id_of(what: str) -> Callable[[str], UUID]:
 
 
 def run_of(text: str) -> UUID:
-    """The id of the run that is meant by its id, the beginning of it, or its reference.
+    """The id of the run with this id, this beginning of an id, or this reference.
 
-    ``InputError`` if none is meant, or more than one: it lists them.
+    ``InputError`` if there is none, or more than one: it lists them.
     """
     try:
         return UUID(text)

@@ -109,8 +109,8 @@ async def policy_publish(
             done = await publish(text, str(file), context.actor(faces.settings), stage=stage, dry_run=dry_run)
             if dry_run:
                 raise _Undone
-    _tell_notes([] if dry_run else notes)
-    _tell_policy(done, "published", "was published already", as_json=as_json, several=True)
+    _print_notes([] if dry_run else notes)
+    _print_policy(done, "published", "was published already", as_json=as_json, several=True)
 
 
 @policy.command("retire")
@@ -128,7 +128,7 @@ async def policy_retire(
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         retire = partial(policies.retire_policy, connection, faces.definitions, faces.settings.tenant)
         done = await retire(name, context.actor(faces.settings), dry_run=dry_run)
-    _tell_policy(done, "is out of force", "was not in force", as_json=as_json)
+    _print_policy(done, "is out of force", "was not in force", as_json=as_json)
 
 
 @policy.command("activate")
@@ -151,7 +151,7 @@ async def policy_activate(
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         activate = partial(policies.activate_policy, connection, faces.definitions, faces.settings.tenant)
         done = await activate(name, int(number), context.actor(faces.settings), dry_run=dry_run)
-    _tell_policy(done, "is active", "was active already", as_json=as_json)
+    _print_policy(done, "is active", "was active already", as_json=as_json)
 
 
 @directory.command("publish")
@@ -174,7 +174,7 @@ async def directory_show(
     moment = context.moment("--at", at)
     async with context.faces() as faces:
         found = await faces.ask(faces.settings.tenant, past.directory_at, moment, digest)
-        await context.told(faces, "directory")
+        await context.record_read(faces, "directory")
     if as_json:
         members = None if found.members is None else [structs.asdict(one) for one in found.members]
         print_json({**structs.asdict(found), "members": members})
@@ -226,12 +226,12 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
             "directory": partial(publishing.publish_directory, connection),
         }[kind]
         published = [await publish(tenant, text, file, who) for text, file in texts]
-    _tell_notes(notes)
+    _print_notes(notes)
     if as_json:
         print_json([asdict(one) for one in published])
         return
     for one in published:
-        words = _standing(one, "published", "was published already")
+        words = _result_words(one, "published", "was published already")
         typer.echo(f"{kind} {one.name} version {one.version} {words} ({one.digest[:12]})")
         for step in one.steps:
             typer.echo(printable(f"  {step['step']} ({step['operation']}): {step['words']}"))
@@ -242,13 +242,13 @@ async def _publish(kind: str, files: list[Path], as_json: bool) -> None:
 
 
 class _Undone(Exception):
-    """Rolls back what was only tried."""
+    """Rolls back a transaction that was only a trial."""
 
 
 async def _declare(connection: Connection, faces: Faces) -> list[str]:
-    """Publish what is new of the folder's declarations, so that what is published next may name them.
+    """Publish the new declarations of the folder, so that the documents that follow may name them.
 
-    Returns what is to be said of that once it is committed: a crash, or an error of the document, publishes nothing.
+    Returns the words to print after the commit: a crash, or an error of the document, publishes nothing.
     """
     from app.definitions import declare
 
@@ -262,25 +262,25 @@ async def _declare(connection: Connection, faces: Faces) -> list[str]:
     return said
 
 
-def _tell_notes(notes: list[str]) -> None:
+def _print_notes(notes: list[str]) -> None:
     for note in notes:
         typer.echo(printable(note), err=True)
 
 
-def _tell_policy(done: Published, changed: str, same: str, *, as_json: bool, several: bool = False) -> None:
+def _print_policy(done: Published, changed: str, same: str, *, as_json: bool, several: bool = False) -> None:
     if as_json:
         print_json([asdict(done)] if several else asdict(done))
         return
     for line in consequence_lines(done.consequences or {}):
         typer.echo(printable(line))
-    words = "is stored, and not put in force" if done.staged else _standing(done, changed, same)
+    words = "is stored, and not put in force" if done.staged else _result_words(done, changed, same)
     if done.dry_run:
         words = "would change as told; nothing was done"
     typer.echo(f"policy {done.name} version {done.version} {words} ({done.digest[:12]})")
     _warn(done.warnings)
 
 
-def _standing(done: Published, changed: str, same: str) -> str:
+def _result_words(done: Published, changed: str, same: str) -> str:
     if done.waits:
         return "is proposed: another of the group policy_approvers is asked to approve it"
     looked = f"; {done.questions} open questions are judged by it now" if done.questions else ""

@@ -89,7 +89,7 @@ async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
 
 
 async def _sealed(run_id: UUID, lines: int) -> Sealed:
-    """The signed leaf of a bundle with so many lines."""
+    """The signed leaf of a bundle with this number of lines."""
     from app import sealing
 
     async with context.overview() as (settings, database):
@@ -101,7 +101,7 @@ def _named(output: Path, name: str) -> Path:
 
 
 def _write_both(path: Path, data: bytes, values: bytes | None) -> Path | None:
-    """Write a bundle and its values; the path of these. What lay there before would be taken for them."""
+    """Write a bundle and its values; return the values' path. Old values there are removed: they would be used."""
     from evidence.layout import VALUES
 
     beside = path.with_name(path.name + VALUES)
@@ -176,7 +176,7 @@ def trust(
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
     for one in found:
-        # Named by its fingerprint, so trusting it twice is once; a crash leaves no part of a key.
+        # The file is named by the fingerprint, so trusting a key twice changes nothing; a crash leaves no partial key.
         _write(folder / f"{one.key_id}.pem", one.pem)
     told = {"trusted": [one.key_id for one in found], "folder": str(folder)}
     print_one(told, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
@@ -191,7 +191,7 @@ def _pins(
     sha256: str | None = None,
     after: Path | None = None,
 ) -> Pins:
-    """Everything that the bundle is held against: the keys that are named or, without any, those that are kept."""
+    """The pins for the check: the keys that are named or, without any, the keys that are kept."""
     from app.settings import load_settings, trusted_keys
     from evidence.pins import Pins
 
@@ -344,6 +344,6 @@ async def find(
 
 
 def _who(row: Mapping[str, Any]) -> str:
-    """The answers to the run's questions that fit, in short."""
+    """The answers to the run's questions that match the search, in short."""
     votes = [vote for question in row["questions"] for vote in question["answers"]]
     return ", ".join(f"{vote['person']}: {vote['choice'] or 'not counted'}" for vote in votes)

@@ -39,7 +39,7 @@ class Exit(IntEnum):
     KEPT = 6
     # Evidence is intact, and nobody has said that its key is to be trusted.
     UNKNOWN_KEY = 6
-    # A run that was watched waits for people.
+    # The run that was watched waits for people.
     PEOPLE = 7
 
 
@@ -103,14 +103,14 @@ def explained() -> Iterator[None]:
 
 
 def _end(*errors: CountersealError) -> NoReturn:
-    """Tell the errors, as JSON to whoever asked for JSON, and end with the code of the first."""
+    """Print the errors, as JSON if the command has --json, and exit with the code of the first one."""
     for error in errors:
-        typer.echo(json.dumps(_told(error)) if "--json" in sys.argv else f"counterseal: {error}", err=True)
+        typer.echo(json.dumps(_error_json(error)) if "--json" in sys.argv else f"counterseal: {error}", err=True)
     raise SystemExit(CODES.get(errors[0].code, Exit.FAILED))
 
 
-def _told(error: CountersealError) -> dict[str, Any]:
-    """An error as a program reads it; the problems of a document stand with their places."""
+def _error_json(error: CountersealError) -> dict[str, Any]:
+    """An error as JSON; the problems of a document are listed with their places."""
     told = {"code": error.code, "message": error.message, "remedy": error.remedy}
     if isinstance(error, InputError):
         told["where"] = error.where
@@ -176,8 +176,8 @@ def print_fields(fields: Mapping[str, Any], *, as_json: bool = False) -> None:
         typer.echo(f"{name:<{wide}}  {_cell(value)}")
 
 
-# Columns of a table that are cut at the end of a line if it is too narrow, and how much of each is left at least. Those
-# of the first kind are cut first; another command, and --json, show the whole.
+# Columns that are cut if the terminal is too narrow, each with the least width that is left. The columns of the first
+# group are cut first. Another command, and --json, show the whole text.
 _CUT: tuple[Mapping[str, int], ...] = (
     dict.fromkeys(("why", "title", "summary", "attempted", "last_error", "data", "reason"), 16),
     dict.fromkeys(
@@ -185,11 +185,11 @@ _CUT: tuple[Mapping[str, int], ...] = (
         10,
     ),
 )
-# How much of a cell a table shows: of ids, every command takes the beginning.
+# The most characters that a table shows of a cell. Ids are shortened, because every command takes the beginning of one.
 _SHORT = {"run_id": 18, "approval_id": 18, "digest": 12, "at": 19}
-# Columns that go first if there is no room for all.
+# The columns that are left out first if there is no room for all.
 _LEAST_READ = frozenset({"digest", "policy_digests"})
-# Between two columns.
+# The characters between two columns.
 _GAP = 2
 
 
@@ -238,7 +238,7 @@ def _short(name: str, cell: str) -> str:
 
 
 def _fitted(widths: dict[str, int], space: int) -> dict[str, int] | None:
-    """The widths of columns that fit into so many characters; None if that is not possible."""
+    """The widths of columns that fit into this number of characters; None if that is not possible."""
     over = sum(widths.values()) + _GAP * (len(widths) - 1) - space
     for least in _CUT:
         for name in sorted(least.keys() & widths.keys(), key=lambda name: -widths[name]):

@@ -72,7 +72,7 @@ async def approval_list(
         async with faces.database.transaction(tenant) as connection:
             most = limit + 1 if own is None else context.INT4_MAX
             found = await approvals.approvals_page(connection, tenant, most, status=wanted)
-        await context.told(faces, "approvals")
+        await context.record_read(faces, "approvals")
     found = [row for row in found if own is None or row["approval_id"] in own]
     names = ("reference", "groups")
     rows = [
@@ -96,7 +96,7 @@ async def approval_show(approval_id: ApprovalId, as_person: As = None, as_json: 
     async with context.faces() as faces:
         person, remedy = as_person or faces.settings.person_id, "See `counterseal approval list`."
         shown = await approval_detail(faces, faces.settings.tenant, approval_id, person, remedy)
-        await context.told(faces, "approval", thing=approval_id)
+        await context.record_read(faces, "approval", thing=approval_id)
     if as_json:
         print_json(shown)
         return
@@ -275,7 +275,7 @@ async def take_vote(
     *,
     glass: bool = False,
 ) -> None:
-    """Vote as a person, and print the answer. Exit 4 if it does not count."""
+    """Vote as a person, and print the result. Exit 4 if the vote does not count."""
     from approvals.model import Choice, VoteChannel
     from runtime.requests.voting import VoteRequest
 
@@ -307,7 +307,7 @@ async def task_list(
     wanted = None if state == "all" else TaskState(state)
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         found = await tasks.page(connection, faces.settings.tenant, limit + 1, FIRST_ID, state=wanted, group=group)
-        await context.told(faces, "tasks")
+        await context.record_read(faces, "tasks")
     rows = [task_summary(task) for task in first_of(found, limit)]
     columns = ("task_id", "title", "group", "state", "reference", "due_at")
     print_rows(rows, columns, as_json=as_json, empty="There are no such tasks.")
@@ -322,7 +322,7 @@ async def task_show(task_id: TaskId, as_json: Json = False) -> None:
 
     async with context.faces() as faces, faces.database.transaction(faces.settings.tenant) as connection:
         shown = task_detail(await tasks.read(connection, task_id))
-        await context.told(faces, "task", thing=task_id)
+        await context.record_read(faces, "task", thing=task_id)
     if as_json:
         print_json(shown)
         return

@@ -47,7 +47,7 @@ As = Annotated[
 RunId = Annotated[
     UUID, typer.Argument(help="The run: its id, the beginning of it, or its reference.", parser=context.run_of)
 ]
-# People say this of a run that has failed for good.
+# The short word for the status ``failed_terminal`` on the command line.
 _FAILED = RunState.FAILED_TERMINAL.partition("_")[0]
 
 
@@ -125,7 +125,7 @@ async def listed(
         wanted = await of_person(connection, faces.settings.tenant, wanted, whose)
         rows = await read_models.runs_page(connection, faces.settings.tenant, wanted, limit + 1)
         waits = await read_models.waiting(connection, faces.settings.tenant, [row["run_id"] for row in rows], 2)
-        await context.told(faces, "runs")
+        await context.record_read(faces, "runs")
     rows = [{**row, "why": line_of(row, waits.get(row["run_id"], []))} for row in first_of(rows, limit)]
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}"} for row in rows]
@@ -229,7 +229,7 @@ async def _show(run_id: UUID) -> dict[str, Any]:
             row = await read_models.run(connection, tenant, run_id)
             held = await pausing.of_run(connection, tenant, run_id)
             approvals = await questions.approvals_page(connection, tenant, context.INT4_MAX, run_id=run_id)
-        await context.told(faces, "run", run=run_id)
+        await context.record_read(faces, "run", run=run_id)
     assert row is not None, "a run that was seen stays"
     return {
         "run": {**row, **run_state(row, seen), "late": seen.late, "paused": [asdict(one) for one in held]},
@@ -255,7 +255,7 @@ def _event(seq: int, line: bytes) -> dict[str, Any]:
 async def _checkpoints(run_id: UUID, *numbers: int) -> list[dict[str, Any]]:
     async with context.faces() as faces:
         found = await faces.reader.checkpoints(faces.settings.tenant, run_id, *numbers)
-        await context.told(faces, "checkpoints", run=run_id)
+        await context.record_read(faces, "checkpoints", run=run_id)
         return [dict(one) for one in found]
 
 

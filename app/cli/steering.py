@@ -56,7 +56,7 @@ async def retry(
     from runtime.requests.steering import retry_run
 
     bulk = Bulk(where or [], reason, dry_run, yes, as_json)
-    if (one := await _meant("retry", run_id, bulk)) is None:
+    if (one := await _one_run("retry", run_id, bulk)) is None:
         return
     if step is not None:
         await answer(one, step, Answer.AGAIN, reason, as_person, as_json=as_json)
@@ -81,7 +81,7 @@ async def fork(
 
     What was done there stays done. All else is judged anew, and people are asked anew. Exit 4 if that is not possible.
     """
-    from app.shown import told_fork
+    from app.shown import fork_summary
     from runtime.requests import forking
 
     order, made = forking.Order(run_id, at, reason, again), None
@@ -92,7 +92,7 @@ async def fork(
         else:
             forked = await forking.fork_run(connection, faces.definitions, tenant, order, actor)
             made, found = forked.run_id, forked.preview
-    told = {"run_id": made, "origin": run_id, **told_fork(found)}
+    told = {"run_id": made, "origin": run_id, **fork_summary(found)}
     if as_json:
         print_json(told)
         return
@@ -119,7 +119,7 @@ async def cancel(
     from app.shown import effects_of
     from runtime.requests import steering
 
-    if (one := await _meant("cancel", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
+    if (one := await _one_run("cancel", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
         return
     async with context.faces() as faces:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
@@ -150,7 +150,7 @@ async def pause(
     """
     from runtime.requests import pausing
 
-    if (one := await _meant("pause", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
+    if (one := await _one_run("pause", run_id, Bulk(where or [], reason, dry_run, yes, as_json))) is None:
         return
     async with context.faces() as faces:
         given = (faces.settings.tenant, Stopped.RUN, str(one), reason, context.actor(faces.settings))
@@ -159,8 +159,8 @@ async def pause(
     print_one({"run_id": one, "changed": done.changed}, f"run {one} {words}.", as_json=as_json)
 
 
-async def _meant(verb: str, run_id: UUID | None, bulk: Bulk) -> UUID | None:
-    """The one run that is meant; None if a filter said which, and it is done to all of these."""
+async def _one_run(verb: str, run_id: UUID | None, bulk: Bulk) -> UUID | None:
+    """The id of the one run that was named; None if a filter was given and all matching runs were handled."""
     from runtime.requests import several
 
     if (run_id is None) == (not bulk.where) or (run_id is not None and bulk.dry_run):

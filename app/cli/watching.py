@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from app.faces import Faces
 
 SECONDS_BETWEEN_LOOKS = 1.0
-# A run within a run within a run: no deeper, and no more of them at once than a loop may have.
+# The limits of the search through child runs: their depth, and their number at once, which is that of a loop.
 DEEP_MAX, WAITS_MAX = 10, 10_000
 _ENDS: Mapping[str, Exit] = {
     RunState.SUCCEEDED: Exit.OK,
     RunState.FAILED_TERMINAL: Exit.FAILED,
     RunState.CANCELED: Exit.CONFLICT,
 }
-# What nobody but a person ends.
+# The kinds of waits that only people end.
 _OF_PEOPLE = frozenset({WaitKind.APPROVAL, WaitKind.TASK, WaitKind.HOLD, WaitKind.PAUSE})
 
 
@@ -59,20 +59,20 @@ async def watch(run_id: RunId, as_json: Json = False) -> None:
 async def follow(
     faces: Faces, run_id: UUID, tell: Callable[[Mapping[str, Any]], None], wait: Callable[[], Awaitable[None]]
 ) -> tuple[Exit, Any]:
-    """Tell each fact of a run once, in order, until it ends or waits for people; ``wait`` lets time pass between.
+    """Print each fact of a run once, in order, until it ends or waits for people; ``wait`` pauses between two reads.
 
-    Return the exit code, and the explanation of how the run stands then (``app.why``).
+    Return the exit code, and the explanation of the run's state then (``app.why``).
     """
     from app.shown import run_row
     from app.why import explain
 
     tenant, told = faces.settings.tenant, 0
     while True:
-        # The row comes before the lines, so that the facts that led to what it says are among them.
+        # Read the row before the lines: then the lines include the facts that led to the row's state.
         run = await run_row(faces, tenant, run_id, "See `counterseal run list`.")
         if run["audit_count"] > told:
             facts = timeline(await faces.reader.lines(tenant, run_id))
-            await context.told(faces, "run", run=run_id)
+            await context.record_read(faces, "run", run=run_id)
             for fact in facts[told:]:
                 tell(fact)
             told = len(facts)
@@ -85,7 +85,7 @@ async def follow(
 
 
 async def _waits_for_people(faces: Faces, tenant: str, run: Mapping[str, Any]) -> bool:
-    """True if nothing of the run is under way, and it waits for somebody, or for another run that does."""
+    """True if the run does no work, and waits for people or for a child run that waits for people."""
     from runtime.store import read_models
 
     if run["status"] not in (RunState.WAITING_APPROVAL, RunState.WAITING):

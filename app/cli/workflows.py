@@ -50,7 +50,7 @@ async def workflow_check(
     If COUNTERSEAL_SQL_URL is set, tables, columns and keys of the declarations are looked up in that database.
     """
     from app.adapters import catalog_of
-    from app.checking import stand
+    from app.checking import check_connectors
     from app.outlining import outline
     from runtime.definition.people import load_directory
     from runtime.definition.reserved import refuse_reserved
@@ -73,15 +73,15 @@ async def workflow_check(
         found = load_workflow(text, str(path), catalog, typed=True, children=known) if known else found
         refuse_reserved(found.name, text, str(path))
         refuse_unsendable(text, str(path), found.operations)
-        here = await stand(settings, found, str(path), people)
+        here = await check_connectors(settings, found, str(path), people)
         answer = {"name": found.name, "version": found.version, **structs.asdict(here)}
         return {**answer, "outline": outline(found, policies)}
 
-    await report(files, check, _tell, as_json=as_json)
+    await report(files, check, _print_details, as_json=as_json)
 
 
 def _result_schemas(files: list[Path], catalog: Catalog) -> dict[str, Any]:
-    """The schemas of what the workflows in these files give, by name and by version. A wrong file gives none."""
+    """The schemas of the results of the workflows in these files, by name and version. Invalid files are skipped."""
     from runtime.definition.workflow import load_workflow
 
     found = dict[str, Any]()
@@ -142,7 +142,7 @@ async def report(
         raise typer.Exit(Exit.INPUT)
 
 
-def _tell(result: dict[str, Any]) -> None:
+def _print_details(result: dict[str, Any]) -> None:
     _print_outline(result["outline"], result["connectors"])
     for words in result["warnings"]:
         typer.echo(f"{result['file']}: warning: {words}", err=True)
@@ -184,7 +184,7 @@ async def workflow_show(
     as_json: Json = False,
 ) -> None:
     """Show one published version: what it does, and the declarations that were frozen with it."""
-    from app.definitions import describe, frozen, standing
+    from app.definitions import connector_states, describe, frozen
     from runtime.requests.declaring import document
 
     name, version = _named(wanted)
@@ -195,7 +195,7 @@ async def workflow_show(
             return
         async with faces.database.transaction(faces.settings.tenant) as connection:
             found = await describe(connection, faces.definitions, faces.settings.tenant, name, version)
-        connectors = await standing(faces.settings, found["connectors"])
+        connectors = await connector_states(faces.settings, found["connectors"])
     if source:
         typer.echo(found["source"], nl=False)
         return

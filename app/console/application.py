@@ -31,7 +31,7 @@ from app.console import (
 from app.console.web import HOME, Elsewhere, drawn
 from app.faces import Faces
 from app.http import problems
-from app.http.told import CONSOLE, Told
+from app.http.read_recording import CONSOLE, ReadRecorder
 from core.errors import CountersealError
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,7 @@ ROUTERS = (
     ),
     *(tasks.router, runs.router, run.router, definitions.router, health.router, evidence.router),
 )
-# htmx adds neither styles nor evaluated code (its configuration in the page), so that this holds for it too.
+# htmx works under this policy too: by its configuration in the page, it adds no styles and no evaluated code.
 CSP = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
@@ -84,7 +84,7 @@ class Console:
     """Middleware that takes the console's paths, and leaves all others to the API behind it."""
 
     def __init__(self, app: ASGIApp, faces: Faces) -> None:
-        self._app, self._console = app, Told(create_console(faces), faces, CONSOLE)
+        self._app, self._console = app, ReadRecorder(create_console(faces), faces, CONSOLE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer below ``HOME``. The bare address of the installation leads there."""
@@ -142,7 +142,7 @@ def _install(application: FastAPI) -> None:
 
     @application.exception_handler(Elsewhere)
     async def elsewhere(request: Request, error: Elsewhere) -> Response:
-        # A region that refreshes itself gets no login inside it: the whole page goes there.
+        # If a region refreshes itself, the whole page goes to the login: the form must not appear in the region.
         if request.headers.get("hx-request"):
             return Response(status_code=204, headers={"hx-redirect": error.location})
         return RedirectResponse(error.location, status_code=303)
@@ -168,7 +168,7 @@ def _install(application: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         if isinstance(error, ClientDisconnect):
             raise error
-        # It logs the error, and says by its status whether the database is away.
+        # `of_unexpected` logs the error, and its status tells if the database is unreachable.
         status = problems.of_unexpected(error).status_code
         return _problem(request, status, "This page could not be made. Runs go on; the log has the details.")
 

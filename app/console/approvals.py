@@ -18,12 +18,12 @@ from app.console import sessions as sessions_of_browsers
 from app.console.questions import May
 from app.console.sessions import Viewer
 from app.console.story import of_step
-from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, Sent, go, identified, page
+from app.console.web import HOME, Decider, FacesDep, FormFields, Page, Posted, Reader, go, identified, page
 from app.faces import Faces
 from app.http.approvals import REFUSED
 from approvals import talk
 from approvals.content import CardContent, CardState
-from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, Said, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, CardView, Choice, Statement, VoteChannel, choices_of
 from approvals.quorum import REASON_CHARACTERS_MAX, RefusalCode
 from approvals.slack.details import SAYS
 from approvals.talk import Saying
@@ -81,13 +81,13 @@ class Question:
     editable: bool = False
 
     @property
-    def said(self) -> tuple[Said, ...]:
-        """The words that were said about it, for those who may see its values."""
+    def statements(self) -> tuple[Statement, ...]:
+        """The statements about the question, for viewers who may see its values."""
         return self.view.said if self.withheld != questions.NOT_YOURS else ()
 
     @property
     def handable(self) -> dict[str, str]:
-        """Those to whom it may be handed on."""
+        """The people and groups to whom the question may be handed on."""
         approval = as_people(self.stored.approval, self.people)
         return talk.may_be_handed(approval, self.people) if Saying.HANDS_ON in self.offers else {}
 
@@ -111,7 +111,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
         stored, _ = await conversation(connection, faces.definitions, stored, people)
         fresh = await _fresh(connection, viewer, stored)
     slack = await questions.slack_groups(faces, viewer, people, questions.groups_of(stored))
-    may = questions.standing(stored, viewer, people, slack, fresh)
+    may = questions.rights(stored, viewer, people, slack, fresh)
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
     offers = questions.offers(stored, viewer, people, slack, view.said)
@@ -120,7 +120,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
 
 
 async def _fresh(connection: Connection, viewer: Viewer, stored: StoredApproval) -> datetime | None:
-    """The time at which the viewer has logged in anew for this question and its action; None if they have not."""
+    """The time at which the viewer logged in again for this question and its action; None if they have not."""
     asked = stored.approval
     if asked.terms.step_up_seconds is None:
         return None
@@ -204,7 +204,7 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
 
 @router.post("/{approval}/login")
 async def log_in_anew(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
-    """Log in anew by a token, for this question and the action that was shown. With a provider only it logs in."""
+    """Log in again by a token, for this question and the action that was shown; refused if a provider is set."""
     found = await read(faces, viewer, identified(approval))
     digest = fields.one("digest", 100)
     if faces.settings.oidc_issuer is not None or found.stored.approval.action_digest != digest:
@@ -254,7 +254,7 @@ async def review(request: Request, approval: str, viewer: Decider, faces: FacesD
 
 @router.post("/{approval}/said")
 async def say(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
-    """Take what somebody says about the question. What was typed is kept if it is not recorded."""
+    """Take a statement about the question. The typed text is kept if it is not recorded."""
     found = await read(faces, viewer, identified(approval))
     said, text = fields.one("said", 20), fields.one("text")
     if said not in set(Saying):
@@ -274,8 +274,8 @@ def _hours(seconds: int) -> int:
     return max(1, seconds // 3600)
 
 
-def _granted(fields: Sent, *, agent: bool) -> Grant | None:
-    """Read what is allowed in advance: None if it is only this once. What is no number is refused as too much."""
+def _granted(fields: FormFields, *, agent: bool) -> Grant | None:
+    """Read the grant in the form; None if only this once is allowed. Text that is no number counts as too much."""
     if fields.one("grant", 10) != "more":
         return None
     uses, hours = (fields.one(name, 5) for name in ("grant_uses", "grant_hours"))
@@ -302,7 +302,7 @@ def _incomplete(
 async def _refused(
     faces: Faces, shown: Page, found: Question, answer: VoteAnswer, typed: dict[str, Any], digest: str
 ) -> Response:
-    """The answer did not count: show why. A question that has changed is shown beside what was seen."""
+    """Show why the answer did not count. A question that has changed is shown beside the version that was seen."""
     code = RefusalCode(answer.code)
     again = await read(faces, shown.viewer, found.view.approval_id)
     if code in _CHANGED:

@@ -1,4 +1,4 @@
-"""Policies, workflows and people: what is in force, what is proposed and who has to agree, what there was before."""
+"""Policies, workflows and people: versions in force, proposals with those who have to agree, and earlier versions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _number(text: str) -> int:
 
 @router.get("/policies")
 async def policies(request: Request, viewer: Reader, faces: FacesDep) -> Response:
-    """List the policies in force, what is proposed, and every version that there was."""
+    """List the policies in force, the proposals, and every earlier version."""
     shown, tenant = await page(request, faces, viewer), viewer.who.tenant
     async with faces.database.transaction(tenant) as connection:
         versions = await read_models.policy_versions(connection, tenant)
@@ -73,7 +73,7 @@ async def _proposed(faces: Faces, tenant: str, run: Row, versions: list[Row]) ->
 
 
 async def _difference(faces: Faces, tenant: str, name: str, before: int | None, after: int | None) -> list[str]:
-    """The lines that go and come between two versions; of None there is no line."""
+    """The lines that are removed and added between two versions; None has no lines."""
     texts = []
     async with faces.database.transaction(tenant) as connection:
         for number in (before, after):
@@ -84,7 +84,7 @@ async def _difference(faces: Faces, tenant: str, name: str, before: int | None, 
 
 @router.get("/policies/{name}/{version}")
 async def policy(request: Request, name: str, version: str, viewer: Reader, faces: FacesDep) -> Response:
-    """Show one version: its text, and what differs from the one in force or before it."""
+    """Show one version: its text, and the differences from the version in force, or from the one before it."""
     return await _policy(faces, await page(request, faces, viewer), name, _number(version))
 
 
@@ -116,7 +116,7 @@ async def _policy(faces: Faces, shown: Page, name: str, number: int, *, status: 
 
 @router.get("/policies/{name}/{version}/activate")
 async def foresee(request: Request, name: str, version: str, viewer: Reader, faces: FacesDep) -> Response:
-    """Show an admin what it would lead to if this version came into force. Nothing happens by looking."""
+    """Show an admin the consequences if this version came into force. Looking changes nothing."""
     if not viewer.has(Role.ADMIN):
         raise HTTPException(404)
     shown, number = await page(request, faces, viewer), _number(version)

@@ -1,4 +1,4 @@
-"""The page on which people edit what would be done: a form made of the operation's own schema."""
+"""The page on which people edit an action: a form made from the operation's own schema."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def edit(request: Request, approval: str, viewer: Decider, faces: FacesDep
     values: JsonObject = {one.name: given for one in known if (given := entered(one, fields)) is not NONE}
     session: JsonObject = {"session": viewer.named}
     said = (who.tenant, approval_id, who.person, values, VoteChannel.CONSOLE)
-    # A form that does not say what it is about is about something else.
+    # A form without the digest of its question counts as one about another question.
     request_ = EditRequest(*said, digest=fields.one("digest", 100) or "-", identity=session)
     answer = await faces.editing.edit(request_)
     if answer.edited:

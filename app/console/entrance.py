@@ -17,14 +17,14 @@ from app.console.sessions import LIFETIME, Viewer
 from app.console.web import (
     HOME,
     FacesDep,
+    FormFields,
     Posted,
-    Sent,
     cookie_name,
     drawn,
     go,
     is_secure,
     logged_in,
-    sent,
+    read_form,
     within,
 )
 from app.faces import Faces
@@ -50,7 +50,7 @@ async def ask(request: Request) -> Response:
 
 
 @router.post("/login")
-async def enter(request: Request, faces: FacesDep, fields: Annotated[Sent, Depends(sent)]) -> Response:
+async def enter(request: Request, faces: FacesDep, fields: Annotated[FormFields, Depends(read_form)]) -> Response:
     """Log in by a token."""
     following = within(fields.one("next"))
     _own(request, fields)
@@ -63,9 +63,9 @@ async def enter(request: Request, faces: FacesDep, fields: Annotated[Sent, Depen
 
 @router.get("/login/{code}")
 async def by_link(request: Request, code: str, faces: FacesDep) -> Response:
-    """Log in by a link. If another site leads here, ask first: nobody is logged in as somebody else unawares.
+    """Log in by a link. If another site leads here, ask first, so that nobody is logged in as somebody else unnoticed.
 
-    A browser that only looks ahead does not use the link up, either.
+    So a browser that prefetches the page does not use the link up either.
     """
     direct = request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
     if not direct or "sec-purpose" in request.headers:
@@ -74,8 +74,10 @@ async def by_link(request: Request, code: str, faces: FacesDep) -> Response:
 
 
 @router.post("/login/{code}")
-async def by_button(request: Request, code: str, faces: FacesDep, fields: Annotated[Sent, Depends(sent)]) -> Response:
-    """Log in by a link that somebody has looked at."""
+async def by_button(
+    request: Request, code: str, faces: FacesDep, fields: Annotated[FormFields, Depends(read_form)]
+) -> Response:
+    """Log in by a link, after the person has pressed the button on its page."""
     _own(request, fields)
     return await _by_code(request, code, faces)
 
@@ -97,7 +99,7 @@ async def _by_code(request: Request, code: str, faces: FacesDep) -> Response:
     return await entered(request, faces, viewer, HOME)
 
 
-def _own(request: Request, fields: Sent) -> None:
+def _own(request: Request, fields: FormFields) -> None:
     """Refuse a form that this browser did not get from us: another site could log people in as somebody else."""
     given = request.cookies.get(_LOGIN_COOKIE, "")
     if not given or not hmac.compare_digest(fields.one("csrf").encode(), given.encode()):
@@ -114,7 +116,7 @@ def form(request: Request, following: str, problem: str = "", code: str = "") ->
         "provider": urlsplit(issuer).netloc if issuer is not None else "",
     }
     answer = drawn("login.html", 401 if problem else 200, **values)
-    # Strict: nobody comes to this form from elsewhere in the middle of filling it in.
+    # Strict: nobody returns to this form from another site while filling it in.
     answer.set_cookie(
         _LOGIN_COOKIE,
         secret,
@@ -128,7 +130,7 @@ def form(request: Request, following: str, problem: str = "", code: str = "") ->
 
 
 async def entered(request: Request, faces: Faces, viewer: Viewer, following: str) -> Response:
-    """Give the browser its new session, and end the one that it had: whoever knew that knows nothing now."""
+    """Give the browser its new session, and end its old one: whoever knew the old cookie can do nothing with it."""
     before = request.cookies.get(cookie_name(request), "")
     if before and (old := await sessions.viewer_of(faces.database, before)) is not None:
         await sessions.log_out(faces.database, old)

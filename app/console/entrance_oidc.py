@@ -1,4 +1,4 @@
-"""The way in by the provider that the settings name: to it, and back with its answer."""
+"""The login by the provider that the settings name: the way to it, and back with its answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def begin(request: Request, faces: FacesDep) -> Response:
 
 @router.get("/callback")
 async def back(request: Request, faces: FacesDep) -> Response:
-    """Log in whom the provider names, if this browser has begun that. Its secrets are used up, whatever comes of it."""
+    """Log in the person whom the provider names, if this browser began the login. Its secrets are used up anyway."""
     from app.console.oidc import Begun, person_of, roles_of
 
     provider = _provider(request, faces)
@@ -79,7 +79,7 @@ async def back(request: Request, faces: FacesDep) -> Response:
 
 
 async def _since(request: Request, faces: Faces, begun: Begun) -> float | None:
-    """The moment since which whoever is logged in here logs in anew, as we have noted it; None for a first login."""
+    """The recorded time at which the person here began to log in again; None for a first login."""
     question, digest = begun.anew
     if not question:
         return None
@@ -88,7 +88,7 @@ async def _since(request: Request, faces: Faces, begun: Begun) -> float | None:
 
 
 async def _anew(request: Request, faces: Faces, begun: Begun, who: tuple[str, str]) -> Response:
-    """Note that whoever is logged in in this browser has logged in anew; ``AuthenticationError`` for anybody else."""
+    """Record that the person of this browser has logged in again; ``AuthenticationError`` for anybody else."""
     viewer = await logged_in(request)
     question, digest = begun.anew
     await sessions.step_up(faces.database, viewer, who, "oidc", identified(question), digest)
@@ -96,7 +96,7 @@ async def _anew(request: Request, faces: Faces, begun: Begun, who: tuple[str, st
 
 
 def _provider(request: Request, faces: Faces) -> Provider:
-    """The provider, one for the process, because it keeps its keys; no such page without one."""
+    """The provider, one for the process, because it caches its keys. Without a provider there is no such page."""
     if faces.settings.oidc_issuer is None:
         raise HTTPException(404)
     if getattr(request.app.state, "oidc", None) is None:

@@ -35,7 +35,7 @@ from runtime.store import read_models
 from runtime.store.read_models import Row
 
 router = APIRouter(prefix="/evidence")
-# A bundle and its sidecar.
+# The bytes of a bundle, and of its sidecar.
 Files: TypeAlias = tuple[bytes, bytes | None]
 Desk: TypeAlias = Annotated[Viewer, Depends(opened_to(*AUDITORS))]
 
@@ -84,7 +84,7 @@ class Form(Struct, frozen=True):
         return bool(self.decision) or any(getattr(self, name) for name in TEXTS)
 
     def asked(self) -> Asked:
-        """The question that is meant. ``InputError`` names a field that cannot be read."""
+        """The search that the fields describe. ``InputError`` names a field that cannot be read."""
         texts = {name: getattr(self, name) or None for name in TEXTS}
         return Asked(
             person=self.person or None,
@@ -114,7 +114,7 @@ async def desk(request: Request, viewer: Desk, faces: FacesDep) -> Response:
         raise HTTPException(404)
     shown = await page(request, faces, viewer)
     values: dict[str, Any] = {"form": form, "parts_of": PARTS, "decisions": DECISIONS, "problem": "", "told": None}
-    values |= {"said": _said(form), "following": "", "later": bool(given.get("after")), "state_of": state_of}
+    values |= {"said": _description(form), "following": "", "later": bool(given.get("after")), "state_of": state_of}
     values["query"] = [(name, item) for name, item in given.multi_items() if name != "after"]
     if "ask" not in given:
         return shown.show("evidence.html", at="evidence", **values)
@@ -131,8 +131,8 @@ async def desk(request: Request, viewer: Desk, faces: FacesDep) -> Response:
     return shown.show("evidence.html", at="evidence", **values)
 
 
-def _said(form: Form) -> str:
-    """The question, said back."""
+def _description(form: Form) -> str:
+    """The search in words, for the heading of its answer."""
     words = f"Runs in which {form.person} {PARTS[Part(form.part)]}" if form.person else "Runs"
     if form.decision:
         words += f"{',' if form.person else ''} where {DECISIONS[Decision(form.decision)]}"
@@ -161,7 +161,7 @@ async def report(run: str, viewer: Desk, faces: FacesDep) -> Response:
 
 
 async def _bundle(viewer: Viewer, faces: Faces, run_id: UUID) -> tuple[Row, Row, Files]:
-    """The run, its newest bundle, and the bytes of it and of its sidecar. What is shown is recorded with the answer."""
+    """The run, its newest bundle, and the bytes of the bundle and its sidecar. The read is recorded."""
     tenant = viewer.who.tenant
     row = await run_row(faces, tenant, run_id)
     bundle = await faces.ask(tenant, read_models.bundle, run_id)
@@ -172,7 +172,7 @@ async def _bundle(viewer: Viewer, faces: Faces, run_id: UUID) -> tuple[Row, Row,
 
 
 async def _pins(viewer: Viewer, faces: Faces, row: Row, bundle: Mapping[str, Any]) -> Pins:
-    """The bundle must be of this run and tenant, and be the one that was recorded; keys are those trusted here."""
+    """The pins: the bundle must be of this run and tenant, and the recorded one; keys are the keys trusted here."""
     keys = await asyncio.to_thread(trusted_keys, faces.settings.home)
     pins = Pins.of(keys, run=str(row["run_id"]), tenant=viewer.who.tenant, sha256=bundle["sha256"])
     return Pins(pins.keys, (), pins.run, pins.tenant, pins.sha256, only=False)

@@ -47,7 +47,7 @@ def nodes_of(outlined: Mapping[str, Any], added: frozenset[str]) -> list[Node]:
 
 
 def _leaves(nodes: Sequence[Mapping[str, Any]], before: tuple[str, ...]) -> tuple[list[Node], tuple[str, ...]]:
-    """The leaves of a list, and those that nothing in it comes after."""
+    """The leaves of a list of nodes, and the last of them, which no other leaf needs."""
     ends: dict[str, tuple[str, ...]] = {}
     found: list[Node] = []
     for node in nodes:
@@ -75,7 +75,7 @@ def _node(node: Mapping[str, Any], needs: tuple[str, ...]) -> Node:
 
 
 def names_of(key: str) -> str:
-    """The author's name of a step, without the places of loops."""
+    """The author's name of a step, without the numbers of iterations."""
     return key.rpartition(".")[2].partition("/")[0]
 
 
@@ -163,7 +163,7 @@ def _cut(text: str, most: int = _LETTERS) -> str:
 def timeline(
     steps: Sequence[Mapping[str, Any]], asked: Sequence[tuple[str, datetime, datetime]], now: datetime
 ) -> tuple[Markup, int] | None:
-    """The bars of steps on a line of time, and how many did not fit; None if there is nothing to see.
+    """The bars of steps on a time line, and the number of bars that did not fit; None if there is nothing to show.
 
     ``asked`` are the spans in which steps waited for people.
     """

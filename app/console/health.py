@@ -1,4 +1,4 @@
-"""The page of what needs a person: what doctor knows of this tenant, figures, dead letters, pauses."""
+"""The health page: the doctor's findings about this tenant, figures, dead letters, pauses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATES = {
 
 @router.get("")
 async def look(request: Request, viewer: Operator, faces: FacesDep) -> Response:
-    """Show it. The systems outside are asked only on request, by those of the installation's own tenant."""
+    """Show the page. Outside systems are asked only on request, and only for the installation's own tenant."""
     return await _drawn(faces, await page(request, faces, viewer), ask="ask" in request.query_params)
 
 
@@ -88,7 +88,7 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
 
 
 def _gauges(queue: queue_reads.TenantQueue, asked: list[Any], doubts: list[Any], now: datetime) -> list[Any]:
-    """Six figures, each with the oldest beside it: name, figure, words, and whether somebody has to look."""
+    """Six figures, each with the age of its oldest item: name, figure, words, and true if somebody has to look."""
     waiting = [one for one in queue.messages if one.status != CommandState.FAILED]
     failed = [one for one in queue.messages if one.status == CommandState.FAILED]
     oldest = queue.oldest_pending_seconds

@@ -1,4 +1,4 @@
-"""The inbox: what waits for the viewer, what waits for their groups, what they asked for, what they decided."""
+"""The inbox: questions for the viewer, questions for their groups, the viewer's own requests and decisions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question in a list. Values that are sensitive stand on no list. ``many`` questions stand together behind it."""
+    """A question in a list, which shows no sensitive values. ``many`` questions of one step are shown as one item."""
 
     id: UUID
     listed: ListedQuestion
@@ -71,7 +71,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The lists of one inbox. ``more``: there are more open questions than were looked at.
+    """The lists of one inbox. ``more``: not all open questions were read.
 
     ``away`` says who decides for the viewer meanwhile, None for nobody; ``others`` are those who could, by name.
     """
@@ -94,7 +94,7 @@ class Lists:
 
 @router.get("")
 async def inbox(request: Request, viewer: Decider, faces: FacesDep, after: str = "") -> Response:
-    """Show the inbox; what runs out first is on top."""
+    """Show the inbox; the question that expires first is on top."""
     return await _drawn(request, faces, viewer, after)
 
 
@@ -110,7 +110,7 @@ async def _drawn(
 
 @router.post("/away")
 async def go_away(request: Request, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
-    """Let somebody else decide for the viewer on some days, or nobody any more; by the same verb as over HTTP."""
+    """Let somebody else decide for the viewer on some days, or end that; by the same verb as over HTTP."""
     to, first, last = (fields.one(name, 200) for name in ("to", "from", "until"))
     days = None if fields.one("end", 5) else (to, first, last)
     if days is not None and not all(map(_DAY.match, days[1:])):
@@ -127,7 +127,7 @@ def _group_names(stored: StoredApproval) -> list[str]:
 
 
 async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
-    """Read the lists. ``InputError`` for a cursor that is none of ours."""
+    """Read the lists. ``InputError`` for an invalid cursor."""
     tenant, person = viewer.who.tenant, viewer.who.subject
     key = decode_cursor(after, datetime, UUID)
     start = (key[0], key[1]) if key else console.NEWEST
@@ -163,7 +163,7 @@ async def read(faces: Faces, viewer: Viewer, after: str) -> Lists:
 
 
 def _together(items: Sequence[Item]) -> list[Item]:
-    """The questions of a list as one item, where the first of them stands."""
+    """The items, with the questions of one step merged into one item at the place of the first."""
     found: dict[tuple[UUID, str], list[Item]] = {}
     for one in items:
         stored = one.listed.stored
@@ -174,7 +174,7 @@ def _together(items: Sequence[Item]) -> list[Item]:
 async def _items(faces: Faces, viewer: Viewer, people: Directory, found: Sequence[ListedQuestion]) -> list[Item]:
     wanted = {group.key: group for one in found for group in questions.groups_of(one.stored)}
     slack = await questions.slack_groups(faces, viewer, people, [*wanted.values()])
-    return [_item(viewer, one, people, questions.standing(one.stored, viewer, people, slack)) for one in found]
+    return [_item(viewer, one, people, questions.rights(one.stored, viewer, people, slack)) for one in found]
 
 
 def _item(viewer: Viewer, listed: ListedQuestion, people: Directory, may: May) -> Item:

@@ -37,7 +37,7 @@ _DIGEST = re.compile(r"([0-9a-f-]{36})=([0-9a-f]{64})\Z")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A question of the list as one viewer sees it. ``why`` it has no box, "" if it has one.
+    """A question of the list as one viewer sees it. ``why`` is the reason why it has no box, "" if it has one.
 
     ``strange``: nobody of ours chose some of its values, so that its own page asks for more than a box.
     """
@@ -55,9 +55,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The open questions of a list; those with a box can be answered here. ``left`` more come behind these.
+    """The open questions of a list; those with a box can be answered here. ``left`` counts questions not shown.
 
-    ``every`` are all questions of the list, whatever has become of them.
+    ``every`` are all questions of the list, in any state.
     """
 
     rows: list[Row]
@@ -89,7 +89,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Table:
     plain = {one.approval_id for one in common.items} if common is not None else set()
     rows = []
     for stored, view in zip(found, views, strict=True):
-        may = questions.standing(stored, viewer, people, slack)
+        may = questions.rights(stored, viewer, people, slack)
         shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
         content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
         strange = bool(questions.outside(content)) or content.agent is not None

@@ -1,6 +1,6 @@
 """Small parts of the console's pages as safe HTML: states, times, cells. All text that is given is escaped.
 
-What they share with the report, such as quotations and seals, is ``evidence.report.marks``.
+The parts that the report has too, such as quotations and seals, are in ``evidence.report.marks``.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def ident(text: object) -> Markup:
 
 
 def spoken(text: str) -> Markup:
-    """A sentence of ours, whose commands stand between backticks; one with an odd number of them has none."""
+    """A sentence of ours, with commands between backticks; with an odd number of backticks, it has no commands."""
     parts = text.split("`")
     every = [ident(plain(part)) if at % 2 else plain(part) for at, part in enumerate(parts)]
     return Markup("").join(every) if len(parts) % 2 else Markup("{}").format(plain(text))
@@ -105,7 +105,7 @@ def _timed(at: datetime, words: str) -> Markup:
 
 
 def when(at: datetime | None, now: datetime) -> Markup:
-    """A time that is over: `today 09:00`, `Mon 16:40`, `30 Oct 11:48`."""
+    """A past time: `today 09:00`, `Mon 16:40`, `30 Oct 11:48`."""
     if at is None:
         return Markup('<span class="mute">not yet</span>')
     words = _clock(at, now)
@@ -141,7 +141,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def cell(text: object, label: str = "", more: str = "") -> Markup:
-    """A cell of a list. Lists change `display` on small screens, which costs tables their meaning without the role."""
+    """A cell of a list. Small screens change its `display`, and then only the role says that it is a table."""
     named = Markup(' data-l="{}"').format(label) if label else Markup()
     kind = Markup(' class="{}"').format(more) if more else Markup()
     return Markup('<td role="cell"{}{}>{}</td>').format(kind, named, escape(text))

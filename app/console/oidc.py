@@ -4,8 +4,8 @@ Whoever logs in is a person of the installation's own tenant, found by the princ
 address finds nobody, unless the settings say so and the provider says that it has verified it: addresses are given to
 others. What somebody may do follows from their groups in the directory, never from what the provider says.
 
-State, nonce and verifier stand in a cookie of this browser alone, for ten minutes, and are used once. So an answer that
-somebody else has begun logs nobody in here.
+State, nonce and verifier are in a cookie of this browser alone, for ten minutes, and are used once. So the answer to a
+login that somebody else began logs nobody in here.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from core.identity import Directory, Entry, Kind, principal
 
 COOKIE, SECURE_COOKIE = "counterseal-oidc", "__Host-counterseal-oidc"
 COOKIE_SECONDS = 600
-# Signatures by a key that only the provider has. A shared secret, or none, proves nothing.
+# Algorithms whose key only the provider has. A shared secret, or no signature, proves nothing.
 ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA", "RS384", "RS512", "ES384", "ES512", "PS384", "PS512")
 _LEEWAY_SECONDS, _TIMEOUT_SECONDS = 60, 10.0
-# The clocks of two machines that keep time differ by less.
+# The tolerance for the clocks of two machines that keep time.
 _FRESH_LEEWAY_SECONDS = 5
 _SUBJECT_MAX, _DOCUMENT_BYTES_MAX = 255, 256 * 1024
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -49,8 +49,8 @@ _AGAIN = "Log in again."
 class Begun(Struct, frozen=True):
     """A login under way in one browser, as its cookie holds it.
 
-    ``anew`` is the question and the digest of the action for which somebody who is logged in logs in once more; "" for
-    a first login. It is the browser's word: what was begun, and since when, ``sessions.begin_step_up`` has noted.
+    ``anew`` is the question and the digest of the action for which somebody who is logged in logs in again; "" for a
+    first login. A browser could change it, so ``sessions.begin_step_up`` has recorded what was begun, and when.
     """
 
     state: str
@@ -133,7 +133,7 @@ class Provider:
         return self._metadata
 
     async def begin(self, begun: Begun, *, fresh: bool) -> str:
-        """The address at which the person logs in. ``fresh``: not by a login that the provider remembers."""
+        """The address at which the person logs in. ``fresh``: a login that the provider remembers is not enough."""
         metadata = await self.metadata()
         async with self._client(metadata) as client:
             more = {"prompt": "login"} if fresh else {}
@@ -150,8 +150,8 @@ class Provider:
     async def finish(self, begun: Begun, answer: Mapping[str, str], now: float, since: float | None = None) -> Identity:
         """The account that the provider has logged in, by its answer; ``AuthenticationError`` says why nobody is.
 
-        ``now``: Unix seconds, for the token's age; the login must not be older than ``since``. A crash leaves nobody
-        logged in, and the person begins again.
+        ``now`` is in Unix seconds, for the token's age; the login must not be older than ``since``. After a crash
+        nobody is logged in, and the person begins again.
         """
         metadata = await self.metadata()
         if not hmac.compare_digest(answer.get("state", "").encode(), begun.state.encode()):
@@ -168,7 +168,7 @@ class Provider:
                     metadata.token_endpoint, code=answer["code"], code_verifier=begun.verifier
                 )
         except (OAuthError, httpx.HTTPError, ValueError) as error:
-            raise AuthenticationError(f"The provider took no code: {_said(error)}.", remedy=_AGAIN) from None
+            raise AuthenticationError(f"The provider took no code: {_words(error)}.", remedy=_AGAIN) from None
         return await self._identity(token, begun, now, since)
 
     async def _identity(self, token: Mapping[str, Any], begun: Begun, now: float, since: float | None) -> Identity:
@@ -183,7 +183,7 @@ class Provider:
             claims = CodeIDToken(found.claims, found.header, options, params)
             claims.validate(now=int(now), leeway=_LEEWAY_SECONDS)
         except (JoseError, ValueError, TypeError) as error:
-            raise AuthenticationError(f"The ID token is not good: {_said(error)}.", remedy=_AGAIN) from None
+            raise AuthenticationError(f"The ID token is not good: {_words(error)}.", remedy=_AGAIN) from None
         audience = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         if claims["iss"] != self.issuer or audience != [self._client_id] or claims.get("nonce") != begun.nonce:
             raise AuthenticationError("The ID token is not for this login here.", remedy=_AGAIN)
@@ -252,28 +252,28 @@ def person_of(people: Directory, who: Identity, *, by_email: bool) -> Entry:
 
 
 def roles_of(entry: Entry, groups: Mapping[Role, tuple[str, ...]]) -> frozenset[Role]:
-    """The roles of a person, by their groups in the directory. Who is in none of those for it is an approver anyway,
-    unless the settings name groups for that as well: a vote counts only for whoever a question asks.
+    """The roles of a person, by their groups in the directory. Everybody is an approver, unless the settings name
+    groups for that role: a vote counts only if the question asks the voter.
     """
     named = {role for role, wanted in groups.items() if not entry.groups.isdisjoint(wanted)}
     return frozenset(named | ({Role.APPROVER} if Role.APPROVER not in groups else set()))
 
 
 def _check_fresh(told: object, since: float, now: float) -> None:
-    """Refuse a login that the provider remembers: it says when the person logged in, and that is since we asked."""
+    """Refuse a login that the provider remembered: the person must have logged in after we asked."""
     fine = isinstance(told, int | float) and not isinstance(told, bool)
     if not fine or not since - _FRESH_LEEWAY_SECONDS <= float(str(told)) <= now + _LEEWAY_SECONDS:
         raise AuthenticationError("The provider has not asked for your login anew.", remedy=_AGAIN)
 
 
 def _is_plain(subject: str) -> bool:
-    """True if a subject is written in one way only, so that nobody's equals it after it is normalised."""
+    """True if normalising does not change a subject, so that no two subjects become equal."""
     short = 0 < len(subject) <= _SUBJECT_MAX and subject.isascii() and subject.isprintable()
     return short and " ".join(subject.split()) == subject
 
 
 def _check_address(address: str) -> None:
-    """Refuse an address at which somebody in between could answer."""
+    """Refuse an address at which somebody on the network path could answer."""
     parts = urlsplit(address)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOOPBACK):
         raise _unusable(f"{clean(address, 200)} is not an https address")
@@ -283,5 +283,5 @@ def _unusable(why: str) -> TransportError:
     return TransportError(f"The provider for logins cannot be used: {why}.", remedy="Log in by a token meanwhile.")
 
 
-def _said(error: Exception) -> str:
+def _words(error: Exception) -> str:
     return clean(str(error) or type(error).__name__, 200).rstrip(".")

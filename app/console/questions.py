@@ -18,9 +18,9 @@ from app.faces import Faces
 from approvals import glass, talk
 from approvals.content import PARTS, CardContent, CardState
 from approvals.electorate import members_of, reason_of
-from approvals.model import ApprovalKind, ApprovalStatus, Choice, Said, VoteChannel, choices_of
+from approvals.model import ApprovalKind, ApprovalStatus, Choice, Statement, VoteChannel, choices_of
 from approvals.ports import Membership
-from approvals.quorum import Counted, NotCounted, RefusalCode, broken, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, consider, glass_vote
 from approvals.talk import Saying
 from approvals.tally import current_votes, excluded, plans, progress
 from core.canonical import Json
@@ -61,8 +61,8 @@ NO_ROLE = "Your login does not have the role approver, so it answers no question
 class May:
     """The rights of one viewer to a question: the ``choices`` that would count, or ``why`` none does.
 
-    ``asked``: a group of theirs is asked, so that they see its values. ``step_up``: they could approve it after a login
-    anew for it. ``glass``: they may break the glass for it.
+    ``asked``: a group of theirs is asked, so that they see its values. ``step_up``: they could approve it after a
+    fresh login for it. ``glass``: they may use emergency access (break-glass) for it.
     """
 
     choices: tuple[Choice, ...]
@@ -76,7 +76,7 @@ class May:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A person who could decide, or who could but for ``why``. ``said`` is what they have answered."""
+    """A person of an asked group. ``why`` is the reason why they may not decide, ``said`` their answer."""
 
     name: str
     group: str
@@ -86,7 +86,7 @@ class Seat:
 
 
 async def slack_groups(faces: Faces, viewer: Viewer, people: Directory, wanted: Sequence[GroupQuorum]) -> Membership:
-    """Those of the wanted Slack groups that the viewer is in now. Slack is asked only if there are any."""
+    """The Slack groups, of those that are asked, that the viewer is in now. Slack is called only if some are asked."""
     asked = [group for group in wanted if group.source is GroupSource.SLACK_GROUP]
     entry = people.entry(principal(Kind.PERSON, viewer.who.subject))
     return await faces.directory(viewer.who.tenant).slack_membership(entry, asked) if asked else NO_GROUPS
@@ -103,10 +103,10 @@ def groups_of(stored: StoredApproval) -> list[GroupQuorum]:
     return [*{group.key: group for plan in plans(stored.approval) for group in plan}.values()]
 
 
-def standing(
+def rights(
     stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, fresh: datetime | None = None
 ) -> May:
-    """The rights of the viewer to the question, by the rules that will judge the answer. ``fresh``: a login anew."""
+    """The rights of the viewer to the question, by the rules that will judge the answer. ``fresh``: a fresh login."""
     approval = as_people(stored.approval, people)
     named = principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
@@ -126,7 +126,7 @@ def standing(
             choices.append(choice)
     entry = people.entry(named)
     tried: Counted | NotCounted | None = glass.refused(approval, voter, entry, "why", stored.now, (None, None))
-    tried = tried or broken(approval, voter, "why", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
+    tried = tried or glass_vote(approval, voter, "why", at=stored.now, channel=VoteChannel.CONSOLE, fresh=fresh)
     again = again or (isinstance(tried, NotCounted) and tried.code is RefusalCode.STEP_UP)
     asked = approver and bool(own)
     if not approver:
@@ -136,7 +136,7 @@ def standing(
 
 
 def offers(
-    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Said]
+    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Statement]
 ) -> tuple[Saying, ...]:
     """The things that the viewer may say about the question now, by the rules that will judge them."""
     approval, named = as_people(stored.approval, people), principal(Kind.PERSON, viewer.who.subject)
@@ -171,8 +171,8 @@ def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Sea
 def content_for(stored: StoredApproval, viewer: Viewer, mine: May, *, shaped: bool) -> tuple[CardContent, str]:
     """The card as this viewer may see it, and why values are withheld; "" if all are shown.
 
-    Values that are sensitive are shown to those who are asked. An approver whose question this is not sees none at all,
-    and neither does an auditor: nobody has disclosed them.
+    Sensitive values are shown to the people who are asked. Approvers who are not asked see no values at all, and
+    neither do auditors: nobody has disclosed the values to them.
     """
     content = CardContent.from_json(stored.card)
     if mine.asked:
@@ -192,7 +192,7 @@ def hidden(content: CardContent, names: set[str]) -> CardContent:
 
 
 def state_of(stored: StoredApproval) -> tuple[str, str]:
-    """The symbol and the word of a question in a list: what has become of it."""
+    """The symbol and the word for the state of a question in a list."""
     return SHOWN[CardState(stored.outcome) if stored.outcome else _ENDS[stored.approval.status]]
 
 
@@ -212,7 +212,7 @@ def asks(content: CardContent, kind: ApprovalKind, *, open_: bool) -> str:
 
 
 def escalates(stored: StoredApproval) -> tuple[datetime, str] | None:
-    """The escalation that is still to come: when, and who may decide as well then."""
+    """The escalation that is still to come: its time, and who may then decide as well."""
     later = stored.approval.terms.escalate
     if later is None or stored.approval.escalated:
         return None
@@ -225,7 +225,7 @@ def counts(stored: StoredApproval) -> list[str]:
 
 
 def differences(seen: CardContent, now: CardContent) -> list[tuple[str, Json, Json]]:
-    """The differences of two questions: label, value then, value now. A mask differs from nothing."""
+    """The differences of two questions: label, old value, new value. A masked value never counts as different."""
     found: list[tuple[str, Json, Json]] = []
     for word, old, new in (
         *_pairs("before", seen, now),

@@ -54,13 +54,13 @@ _RECEIPTS = {
 
 @router.get("/{run}")
 async def look(request: Request, run: str, viewer: Reader, faces: FacesDep) -> Response:
-    """Show the run. An approver sees those of their questions, that they asked for or answered."""
+    """Show the run. Approvers see only runs that they requested, and runs whose questions are theirs."""
     return await _drawn(faces, await page(request, faces, viewer), identified(run))
 
 
 @router.post("/{run}/answer")
 async def answer(request: Request, run: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
-    """Take what a person says becomes of a step that is held, or try a step now whose retry waits for its time."""
+    """Take an answer about a held step, or try a step now whose retry waits for its time."""
     run_id, reason, step = identified(run), fields.one("reason", 2000).strip(), fields.one("step", 500)
     if fields.one("answer", 20) not in set(Answer):
         raise HTTPException(400, "Nothing was answered.")
@@ -187,7 +187,7 @@ async def _concerns(
 
 
 def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[ListedQuestion]) -> dict[str, Any]:
-    """The steps with why they could happen, and the receipts with what was approved."""
+    """The steps with the reasons that let them out, and the receipts with the approved actions."""
     decided: dict[str, tuple[str, str]] = {}
     for line in lines:
         if line["type"] == "decision.made" and line.get("step"):
@@ -222,7 +222,7 @@ def _steps(seen: Seen, lines: Sequence[Mapping[str, Any]], asked: Sequence[Liste
 async def _pictures(
     faces: Faces, shown: Page, run_id: UUID, seen: Seen, asked: Sequence[ListedQuestion], name: str
 ) -> dict[str, Any]:
-    """The graph and the line of time; without the graph if the workflow cannot be read any more."""
+    """The graph and the time line; no graph if the workflow cannot be read any more."""
     drawn: Markup | None = None
     try:
         editions = await faces.reader.editions(shown.viewer.who.tenant, run_id)
@@ -240,7 +240,7 @@ async def _pictures(
 
 
 def _until(listed: ListedQuestion, now: datetime) -> datetime:
-    """The end of the question: its last vote, or the time when it ran out; now if it is open."""
+    """The time at which the question ended: its last vote or its expiry; now if it is open."""
     approval = listed.stored.approval
     if approval.status is ApprovalStatus.REQUESTED:
         return now

@@ -1,4 +1,4 @@
-"""The list of runs, and what is done with several at once: a page shows each of them before anything happens."""
+"""The list of runs, and actions on several runs at once: a page shows each run before anything happens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ router = APIRouter(prefix="/runs")
 
 SHOWN = 25
 BULK_MAX = 100
-# What the filter calls the states.
+# The filter's words for the statuses.
 STATES: dict[str, tuple[str, str, tuple[RunState, ...]]] = {
     "waits": ("waiting", "Waiting", (RunState.WAITING_APPROVAL, RunState.WAITING, RunState.QUEUED)),
     "runs": ("executing", "Running", (RunState.RUNNING,)),
@@ -48,7 +48,7 @@ _VERBS = {"retry": "Try again", "cancel": "Cancel"}
 
 
 class Chosen(Struct, frozen=True):
-    """A run on the page of several: whether it can be done, or why not."""
+    """A run on the page of several runs: true if the action is possible, or the reason why not."""
 
     run: Row
     state: tuple[str, str]
@@ -58,7 +58,7 @@ class Chosen(Struct, frozen=True):
 
 @router.get("")
 async def listed(request: Request, viewer: Reader, faces: FacesDep) -> Response:
-    """List runs, newest first. Everything that is chosen stands in the address, so it can be kept."""
+    """List runs, newest first. The address holds every choice, so it can be kept as a bookmark."""
     asked = request.query_params
     view = asked.get("view", "" if "s" in asked or asked.get("q") else "open")
     states = [one for one in asked.getlist("s") if one in STATES] or list(VIEWS.get(view, VIEWS["all"])[1])
@@ -92,13 +92,13 @@ async def listed(request: Request, viewer: Reader, faces: FacesDep) -> Response:
 
 
 def own_only(viewer: Viewer) -> str | None:
-    """The person whose runs alone are listed: an approver sees those that they asked for or answered."""
+    """The person to whose runs the list is limited: an approver sees only runs that they requested or answered."""
     return None if viewer.has(Role.OPERATOR, Role.ADMIN, Role.AUDITOR) else viewer.who.subject
 
 
 @router.get("/several")
 async def several(request: Request, viewer: Operator, faces: FacesDep) -> Response:
-    """Show each chosen run, and what would happen to it. Nothing happens by looking."""
+    """Show each chosen run, and what would happen to it. Looking changes nothing."""
     do = request.query_params.get("do", "")
     ids = _ids(request.query_params.getlist("run"))
     if do not in _VERBS or not ids:
@@ -109,7 +109,7 @@ async def several(request: Request, viewer: Operator, faces: FacesDep) -> Respon
 
 @router.post("/several")
 async def act(request: Request, viewer: Operator, faces: FacesDep, fields: Posted) -> Response:
-    """Do it with each chosen run, one after the other; each is its own transaction, and says why if it is refused."""
+    """Handle the chosen runs one after the other, each in its own transaction; a refused run gets its reason."""
     do, reason, ids = fields.one("do", 20), fields.one("reason", 2000).strip(), _ids(fields.get("run", []))
     if do not in _VERBS or not ids:
         raise HTTPException(400, "No run was chosen.")

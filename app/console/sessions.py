@@ -1,6 +1,6 @@
 """Logins of browsers: a random cookie whose SHA-256 is stored, by a token or by a link that works once.
 
-A session ends when it expires, at logout, with the token that it was made by, and when its person is removed from the
+A session ends when it expires, at logout, when the token that made it ends, and when its person is removed from the
 directory or deactivated: nothing caches it. The token of a form is derived from the cookie, so no other site knows it.
 """
 
@@ -24,7 +24,7 @@ from runtime.store.sessions import Session, SessionKind, begun_hash, step_up_has
 
 LIFETIME = timedelta(hours=12)
 LINK_LIFETIME = timedelta(minutes=15)
-# Policy names shorter times; no login anew outlives this one.
+# The longest time for which a fresh login counts; policies name shorter times.
 STEP_UP_LIFETIME = timedelta(hours=1)
 STEP_UP_BEGUN_LIFETIME = timedelta(minutes=10)
 # The roles that open a page. An author or a trigger works by program.
@@ -57,7 +57,7 @@ class Viewer:
         return Actor("person", self.who.subject)
 
     def step_up(self, approval_id: UUID, digest: str) -> str:
-        """The key of a login anew of this browser, for this question and action."""
+        """The key of a fresh login in this browser, for this question and action."""
         return step_up_hash(self.secret, approval_id, digest)
 
     def has(self, *roles: Role) -> bool:
@@ -67,7 +67,7 @@ class Viewer:
 
 async def viewer_of(database: Database, secret: str) -> Viewer | None:
     """The person behind a cookie; None if nobody is logged in by it (any more)."""
-    found = await _found(database, secret, SessionKind.LOGIN)
+    found = await _active(database, secret, SessionKind.LOGIN)
     if found is None:
         return None
     who = Principal(found.tenant_id, found.subject, frozenset(found.roles))
@@ -75,7 +75,7 @@ async def viewer_of(database: Database, secret: str) -> Viewer | None:
 
 
 async def log_in(database: Database, token: str) -> Viewer:
-    """Make a session of a bearer token; ``AuthenticationError`` says why not. It ends when the token does."""
+    """Make a session from a bearer token; ``AuthenticationError`` says why not. It ends when the token ends."""
     try:
         who = await principal_of(database, token.strip())
     except AuthenticationError as error:
@@ -84,16 +84,16 @@ async def log_in(database: Database, token: str) -> Viewer:
 
 
 async def log_in_as(database: Database, tenant: str, person: str, roles: frozenset[Role]) -> Viewer:
-    """Make a session of somebody whom the provider has logged in; ``AuthenticationError`` if they are not active."""
+    """Make a session for somebody whom the provider has logged in; ``AuthenticationError`` if they are not active."""
     return await _open(database, tenant, person, frozenset(map(str, roles)), "oidc")
 
 
 async def log_in_by_link(database: Database, code: str) -> Viewer:
-    """Make a session of a link, which then works no more; ``AuthenticationError`` if it does not now.
+    """Make a session from a link, which works only once; ``AuthenticationError`` if it does not work.
 
     A crash after its use leaves it used: the person asks for another.
     """
-    found = await _found(database, code, SessionKind.LINK)
+    found = await _active(database, code, SessionKind.LINK)
     used = False
     if found is not None:
         async with database.transaction(found.tenant_id) as connection:
@@ -133,7 +133,7 @@ async def log_out(database: Database, viewer: Viewer) -> None:
 
 
 async def step_up_by_token(database: Database, viewer: Viewer, token: str, approval_id: UUID, digest: str) -> None:
-    """Log the viewer in anew by a token of theirs; ``AuthenticationError`` if it is none of theirs, or good no more."""
+    """Log the viewer in again by their own token; ``AuthenticationError`` if it is not theirs or has ended."""
     try:
         who = await principal_of(database, token.strip())
     except AuthenticationError as error:
@@ -144,9 +144,9 @@ async def step_up_by_token(database: Database, viewer: Viewer, token: str, appro
 async def step_up(
     database: Database, viewer: Viewer, who: tuple[str, str], by: str, approval_id: UUID, digest: str
 ) -> None:
-    """Note that the viewer has logged in anew for a question and its action. ``who``: the tenant and the person.
+    """Record that the viewer has logged in again for a question and its action. ``who``: the tenant and the person.
 
-    ``AuthenticationError`` if that is somebody else. Votes judge how long it is good; after an hour it is over.
+    ``AuthenticationError`` if ``who`` is somebody else. Votes judge how long the login counts; at most an hour.
     """
     if who != (viewer.who.tenant, viewer.who.subject):
         raise AuthenticationError("That login is somebody else's.", remedy=f"Log in as {viewer.name}.")
@@ -156,10 +156,10 @@ async def step_up(
 
 
 async def begin_step_up(database: Database, viewer: Viewer, state: str, approval_id: UUID, digest: str) -> None:
-    """Note that the viewer begins to log in anew by the provider, for a question and its action.
+    """Record that the viewer begins to log in again by the provider, for a question and its action.
 
-    What stands in the browser's cookie is the browser's word. So the moment since which the provider must have asked,
-    and what for, are kept here. A crash before the commit leaves nothing, and the provider's answer is refused.
+    A browser could change its cookie. So the time after which the person must log in, and the question, are stored
+    here. A crash before the commit leaves nothing, and the provider's answer is refused.
     """
     tenant, key = viewer.who.tenant, begun_hash(viewer.secret, state, approval_id, digest)
     async with database.transaction(tenant) as connection:
@@ -167,7 +167,7 @@ async def begin_step_up(database: Database, viewer: Viewer, state: str, approval
 
 
 async def step_up_begun(database: Database, viewer: Viewer, state: str, approval_id: UUID, digest: str) -> float:
-    """The moment since which the viewer logs in anew for this, used up; ``AuthenticationError`` if there is none."""
+    """Take the time at which the viewer began to log in again for this; ``AuthenticationError`` if there is none."""
     tenant, key = viewer.who.tenant, begun_hash(viewer.secret, state, approval_id, digest)
     async with database.transaction(tenant) as connection:
         since = await sessions.begun(connection, tenant, key)
@@ -177,7 +177,7 @@ async def step_up_begun(database: Database, viewer: Viewer, state: str, approval
     return since
 
 
-async def _found(database: Database, secret: str, kind: SessionKind) -> Session | None:
+async def _active(database: Database, secret: str, kind: SessionKind) -> Session | None:
     async with database.connection() as connection:
         found = await sessions.owner(connection, sha256_hex(secret.encode()))
     return found if found is not None and found.kind is kind and found.ended is None else None

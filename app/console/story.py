@@ -22,7 +22,7 @@ class Fact(Struct, frozen=True):
 
 
 _PEOPLE = ("waiting", "slate")
-# The fact, its symbol and colour, and its words; a fact that is not here is not told.
+# By the type of a fact: its symbol, colour and words. Other facts are not shown.
 _WORDS: dict[str, tuple[str, str, str]] = {
     "run.opened": ("flow", "slate", "The run began"),
     "run.extended": ("flow", "slate", "Steps were added"),

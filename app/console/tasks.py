@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from app.access import Role
-from app.console.web import HOME, Decider, FacesDep, Page, Posted, Reader, Sent, go, identified, page
+from app.console.web import HOME, Decider, FacesDep, FormFields, Page, Posted, Reader, go, identified, page
 from app.http.tasks import REFUSED
 from approvals.fields import TEXT_CHARACTERS_MAX, FieldKind, FormField, fields_of
 from approvals.model import TaskAnswer, TaskState, VoteChannel
@@ -27,7 +27,7 @@ NONE = object()
 
 @router.get("/{task}")
 async def look(request: Request, task: str, viewer: Reader, faces: FacesDep) -> Response:
-    """Show the form to the members of its group, and to others what it asks."""
+    """Show the form to the members of its group, and only the task's texts to others."""
     async with faces.database.transaction(viewer.who.tenant) as connection:
         found = await tasks.read(connection, identified(task), viewer.who.subject)
     return _drawn(await page(request, faces, viewer), found, None, {})
@@ -35,7 +35,7 @@ async def look(request: Request, task: str, viewer: Reader, faces: FacesDep) -> 
 
 @router.post("/{task}")
 async def fill_in(request: Request, task: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
-    """Take what was filled in. It is kept if it is not accepted."""
+    """Take the filled-in form. The entered values are kept in it if they are not accepted."""
     if not viewer.has(Role.APPROVER):
         raise HTTPException(403, "Your login does not have the role approver, so it completes no task.")
     async with faces.database.transaction(viewer.who.tenant) as connection:
@@ -73,7 +73,7 @@ def _drawn(shown: Page, found: StoredTask, answer: TaskAnswer | None, value: Jso
     return shown.show("task.html", at="inbox", status=status, **values)
 
 
-def entered(field: FormField, sent: Sent) -> Any:
+def entered(field: FormField, sent: FormFields) -> Any:
     """The value of a field; ``NONE`` if it was left empty. A malformed number stays text, and is refused as such."""
     if field.kind is FieldKind.CHOICES:
         chosen: list[Json] = [item for item in sent.get(f"f.{field.name}", ()) if item]

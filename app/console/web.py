@@ -1,4 +1,4 @@
-"""The parts of every page: who looks, the form that was sent, the page around the content."""
+"""The parts of every page: the viewer, the form that was sent, the page around the content."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def cookie_name(request: Request) -> str:
 
 
 async def logged_in(request: Request) -> Viewer:
-    """The one who is logged in. Without a login a GET leads there and back; anything else is refused."""
+    """The viewer. Without a login, a GET leads to the login and back; any other request is refused."""
     faces, secret = await faces_of(request), request.cookies.get(cookie_name(request), "")
     viewer = await viewer_of(faces.database, secret) if secret else None
     if viewer is None:
@@ -88,7 +88,7 @@ async def logged_in(request: Request) -> Viewer:
 
 
 def opened_to(*roles: Role) -> Callable[..., Awaitable[Viewer]]:
-    """A dependency that gives the viewer. To somebody without any of the roles there is no such page."""
+    """A dependency that gives the viewer. Viewers without any of the roles get 404."""
 
     async def check(viewer: Annotated[Viewer, Depends(logged_in)]) -> Viewer:
         if not viewer.has(*roles):
@@ -105,7 +105,7 @@ Operator: TypeAlias = Annotated[Viewer, Depends(opened_to(*OPERATORS))]
 Overseer: TypeAlias = Annotated[Viewer, Depends(opened_to(*OVERSEERS))]
 
 
-class Sent(dict[str, list[str]]):
+class FormFields(dict[str, list[str]]):
     """The fields of a form, each with all its values."""
 
     def one(self, name: str, most: int = 4000) -> str:
@@ -116,7 +116,7 @@ class Sent(dict[str, list[str]]):
         return text.replace("\r\n", "\n")
 
 
-async def sent(request: Request) -> Sent:
+async def read_form(request: Request) -> FormFields:
     """The form that was sent. ``HTTPException`` 403 if another site may have sent it."""
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
         raise HTTPException(415, "Only a form is accepted here.")
@@ -126,35 +126,35 @@ async def sent(request: Request) -> Sent:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), max_num_fields=FIELDS_MAX)
     except ValueError:
         raise HTTPException(400, "The form cannot be read.") from None
-    fields = Sent()
+    fields = FormFields()
     for name, item in pairs:
         fields.setdefault(name, []).append(item)
     return fields
 
 
 def _same_site(request: Request) -> None:
-    """Refuse what a browser says to come from another site. Programs send neither header, and have no cookie."""
+    """Refuse requests that a browser marks as from another site. Programs send no such header and no cookie."""
     origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site", "same-origin")
-    # A proxy in front may reach us by another name than people do.
+    # A proxy may reach us under another host name than browsers use.
     ours = {request.url.netloc, urlsplit(cast("Faces", request.app.state.faces).settings.console_url or "").netloc}
     if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in ours - {""}):
         raise HTTPException(403, "This form was sent from another site, so nothing was done.")
 
 
-async def posted(request: Request, viewer: Annotated[Viewer, Depends(logged_in)]) -> Sent:
+async def posted(request: Request, viewer: Annotated[Viewer, Depends(logged_in)]) -> FormFields:
     """The form of somebody who is logged in, which carries the token of this login."""
-    fields = await sent(request)
+    fields = await read_form(request)
     if not hmac.compare_digest(fields.one("csrf").encode(), viewer.csrf.encode()):
         words = "This form is of another login, so nothing was done. Go back, load the page again, and repeat it."
         raise HTTPException(403, words)
     return fields
 
 
-Posted: TypeAlias = Annotated[Sent, Depends(posted)]
+Posted: TypeAlias = Annotated[FormFields, Depends(posted)]
 
 
 def within(path: str) -> str:
-    """A path of the console that somebody gave as the next one; the console's home if it is none."""
+    """The path to go to next, if it is a path of the console; otherwise the console's home."""
     plain = path.isascii() and path.isprintable() and not set(path) & set("\\\"'<> ")
     return path if plain and (path == HOME or path.startswith((f"{HOME}/", f"{HOME}?"))) else HOME
 
@@ -165,7 +165,7 @@ def go(path: str) -> Response:
 
 
 def identified(text: str) -> UUID:
-    """An id in a path; to a text that is none there is no page."""
+    """An id in a path; 404 for a text that is no id."""
     try:
         return UUID(text)
     except ValueError:
@@ -203,7 +203,7 @@ def _environment() -> Environment:
 class Page:
     """A page under construction: who looks at it, and when, by the database's clock.
 
-    ``glass`` is the use of broken glass that nobody has reviewed, if there is one.
+    ``glass`` is the use of emergency access (break-glass) that nobody has reviewed, if there is one.
     """
 
     request: Request

@@ -17,7 +17,7 @@ from runtime.requests import starting
 WORKFLOW = "agent-triage"
 # A mailing list of all customers. Only the injected text names it.
 CUSTOMERS = "all-customers@lists.example.net"
-# The account that has changed the description: anybody may use it.
+# The account that changes the description: anybody may use it.
 GUEST = "guest.portal"
 _RAJ = "raj.quist"
 

@@ -115,7 +115,7 @@ class People:
         answer = await self._ask("GET", f"{self.world.slack}/_sandbox/messages?channel={channel}")
         return list(answer["messages"])
 
-    async def heard(self, runs: list[str]) -> list[list[str]]:
+    async def private_messages(self, runs: list[str]) -> list[list[str]]:
         """The messages that Raj got in private about each of these runs; waits a little for each to come."""
         found: list[list[str]] = []
         for _ in range(HEARD_LOOKS):
@@ -154,7 +154,7 @@ class People:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _card(self, incident: Incident, action_id: str) -> str | None:
-        """The message with the incident's card, while it can still be answered so."""
+        """The message with the incident's card, while its buttons still offer this answer."""
         for message in await self.messages(CARDS_CHANNEL):
             text = str(message.get("blocks"))
             if incident.number in text and action_id in text:

@@ -40,7 +40,7 @@ from runtime.store.read_models import RunFilter
 ACTOR = Actor("demo", "counterseal demo")
 ANNOUNCEMENTS = "C0INC"
 AUTO_SECONDS = 240.0
-# Whom the demo's address logs in.
+# The person whom the demo's address logs in.
 ANA = "ana.lee"
 ROLES = frozenset({Role.APPROVER, Role.OPERATOR, Role.ADMIN})
 
@@ -72,7 +72,7 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                     sys.stdout.flush()
                     return 0
                 as_planned = all(item.ended_as_planned for item in runs) and await _outside_agrees(people, runs)
-                heard = await people.heard([str((item.run or {}).get("run_id")) for item in runs])
+                heard = await people.private_messages([str((item.run or {}).get("run_id")) for item in runs])
                 report = _report(runs, heard, time.monotonic() - began)
                 sys.stdout.write(f"{json.dumps(report)}\n")  # the promised last line
                 return 0 if as_planned else 1

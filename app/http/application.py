@@ -41,7 +41,7 @@ from app.http import (
 from app.http.dependencies import FacesDep, Insider, principal
 from app.http.describing import Api
 from app.http.middleware import Bearer, Bounded, Observe
-from app.http.told import HTTP, Told
+from app.http.read_recording import HTTP, ReadRecorder
 from app.slack_apps import SlackApps
 from core.errors import InputError, nearest
 from runtime.requests import pausing
@@ -115,7 +115,7 @@ def create_app(faces: Faces) -> FastAPI:
     application.state.slack = SlackApps(faces)
     problems.install(application)
     # The middleware that is added last is the outermost.
-    application.add_middleware(Told, faces=faces, door=HTTP)
+    application.add_middleware(ReadRecorder, faces=faces, door=HTTP)
     application.add_middleware(Bounded)
     application.add_middleware(mcp.Unreadable)
     application.add_middleware(Counted, faces=faces)
@@ -153,7 +153,7 @@ async def readyz(request: Request, faces: FacesDep) -> dict[str, Any]:
     }
 
 
-# Upper limit of each count, so that the cost of a request does not grow with the number of rows.
+# The upper limit of each count, so that the cost of a request does not grow with the number of rows.
 COUNTED_MAX = 10_000
 
 

@@ -30,10 +30,10 @@ _FRAMING_FACTOR = 8
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 
 
-# A client is known for so long after a request with a good token, login or signature, which sets `proved` in its state.
+# Seconds for which a client is known after a request with a valid token, login or signature (`proved` in its state).
 KNOWN_SECONDS = 600.0
 _KNOWN_MAX = 4096
-# Behind a proxy: the address of a client whose header has not been read, and of one whom it does not name.
+# Behind a proxy: the stand-ins for the address of a client before its header is read, and of one without the header.
 UNREAD, _UNNAMED = "?", "-"
 
 
@@ -81,7 +81,7 @@ class GuardedConfig(uvicorn.Config):
             self._refused, self._logged_at = 0, now
 
     def has_room(self, address: str, open_: int, now: float) -> bool:
-        """True if this client may have one more connection, beside ``open_`` of all clients."""
+        """True if this client may have one more connection; all clients have ``open_`` now."""
         if open_ > self.limits.connections:
             return False
         if address == UNREAD:
@@ -96,7 +96,7 @@ class GuardedConfig(uvicorn.Config):
         return self.strangers[address] < most and self.strangers.total() < all_
 
     def proved(self, address: str, now: float) -> None:
-        """Note that a client has proved who it is."""
+        """Record that a client has proved who it is."""
         self._known.pop(address, None)  # the newest comes last
         self._known[address] = now
         if len(self._known) > _KNOWN_MAX:
@@ -121,7 +121,7 @@ class _OverError(Exception):
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Gives uvicorn's protocol deadlines, bounded headers and a cap."""
+    """Adds deadlines, bounds for headers, and a cap on connections to uvicorn's protocol."""
 
     def __init__(self, config: GuardedConfig, *arguments: Any, **options: Any) -> None:
         super().__init__(config, *arguments, **options)
@@ -134,7 +134,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._framed_bytes = 0  # raw bytes since the headers were complete
         self._address = ""
-        # Where this connection counts: among strangers, or those who have proved who they are.
+        # The group in which this connection counts: strangers, or clients that have proved who they are.
         self._among: Counter[str] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -192,7 +192,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unread = self.loop.call_later(self._limits.body_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that deadline: the client is reading again."""
+        """Stop the deadline of ``pause_writing``: the client is reading again."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
@@ -346,7 +346,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 class _Answering(asyncio.Transport):
-    """The transport that uvicorn writes its answer to; its ``close`` loses no answer."""
+    """The transport to which uvicorn writes its answer; its ``close`` loses no answer."""
 
     def __init__(self, protocol: GuardedProtocol) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from msgspec import structs
 from pydantic import BaseModel, Field
 
 from app.access import Principal, Role
-from app.checking import members, stand
+from app.checking import check_connectors, members
 from app.definitions import describe
 from app.faces import Faces
 from app.http import models
@@ -232,7 +232,7 @@ async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[s
     await faces.helpers.read(who.tenant, "workflow", body.source, body.file, catalog.own)
     found = await offload(COMPILING, partial(publishing.check_workflow, catalog, body.source, body.file))
     people = members(await faces.ask(who.tenant, tenants.directory))
-    here = await stand(faces.settings, found, body.file, people)
+    here = await check_connectors(faces.settings, found, body.file, people)
     answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}
     return {**answer, **structs.asdict(here)}
 

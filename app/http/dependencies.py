@@ -26,7 +26,7 @@ from runtime.store.read_models import Row
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 200
 _CURSOR_CHARACTERS_MAX = 400
-# A time, not at the ends of the calendar: those cannot be converted to UTC.
+# A time that is not at the ends of the calendar, because those cannot be converted to UTC.
 Moment: TypeAlias = Annotated[
     AwareDatetime, Field(ge=datetime(1970, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC))
 ]
@@ -77,14 +77,14 @@ Operator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERAT
 Starter: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.TRIGGER))]
 Signaler: TypeAlias = Annotated[Principal, Depends(allow(Role.OPERATOR, Role.TRIGGER))]
 Auditor: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.AUDITOR))]
-# Those who may end a hold. The directory says whether a person may end this one.
+# The roles that may end a hold. The directory says whether a person may end this one.
 Steerer: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER))]
-# Those who may comment on a question. The directory says whether a person may comment on this one.
+# The roles that may comment on a question. The directory says whether a person may comment on this one.
 Talker: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.TRIGGER))]
-# Those who may delegate: approvers for themselves, and admins for everybody.
+# The roles that may delegate: approvers for themselves, and admins for everybody.
 Delegator: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN, Role.APPROVER))]
 Approver: TypeAlias = Annotated[Principal, Depends(allow(Role.APPROVER))]
-# Everybody but agents, who see their own actions alone.
+# All roles but that of an agent, which sees only its own actions.
 Insider: TypeAlias = Annotated[Principal, Depends(allow(*(role for role in Role if role is not Role.AGENT)))]
 Agent: TypeAlias = Annotated[Principal, Depends(allow(Role.AGENT))]
 Admin: TypeAlias = Annotated[Principal, Depends(allow(Role.ADMIN))]

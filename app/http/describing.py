@@ -46,7 +46,7 @@ _REFUSALS: Mapping[int, str] = {
 
 
 class Api(FastAPI):
-    """The application whose description tells of problems."""
+    """The application, whose description lists the problems too."""
 
     def openapi(self) -> dict[str, Any]:
         """The description; made once."""
@@ -67,7 +67,7 @@ class Api(FastAPI):
 
 
 def _answers(method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers of an operation: its own, and every refusal that may come of it, each a problem at least."""
+    """The answers of an operation: its own, and every possible refusal as a problem."""
     told = operation["responses"]
     answers = {status: one for status, one in told.items() if status != "422" or _CONTENT_OF_FASTAPI not in str(one)}
     for status, one in answers.items():

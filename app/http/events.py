@@ -38,7 +38,7 @@ async def delivered(tenant: str, endpoint: str, request: Request, faces: FacesDe
         body = await read_body(request)
     except HTTPException as error:
         return await refused(Refusal(error.status_code, "too_large", error.detail), *place)
-    # Nowhere's secret fits no scheme; GitHub's needs no more of a request than a signature.
+    # The secret of an unknown endpoint fits no request. It is checked as GitHub's, which needs only a signature.
     signed = hook.signed if hook.signed in signatures.SCHEMES else Signed.GITHUB
     found = signatures.read(signed, request.headers, body, hook.secret, faces.now())
     if isinstance(found, Refusal):

@@ -28,7 +28,7 @@ CLOSING = frozenset({408, 413, 431})
 OPEN = frozenset({"/healthz"})
 SIGNED = ("/slack/events", "/webhooks/")
 _LARGEST = "request_bytes"
-# Parsing so much holds nobody up.
+# The most bytes that are parsed without a thread.
 LIGHT_BYTES = 16 * 1024
 
 
@@ -131,7 +131,7 @@ class Bounded:
 
 
 async def parse_aside(data: bytes) -> Json:
-    """Parse a body as ``bounded_json.parse`` does; a long one in a thread, so that the loop goes on."""
+    """Parse a body as ``bounded_json.parse`` does; a long body in a thread, so that it does not block the loop."""
     if len(data) <= LIGHT_BYTES:
         return bounded_json.parse(data)
     return await asyncio.to_thread(bounded_json.parse, data)

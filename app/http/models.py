@@ -16,7 +16,7 @@ from runtime.engine.model.states import RunState
 Item = TypeVar("Item")
 
 PRINTABLE = r"^[\x20-\x7e]+$"
-# The outside system chooses a business reference: any characters but control characters, which may not be storable.
+# A business reference. The outside system chooses it: any characters but control characters, which may not be storable.
 REFERENCE = r"^[^\x00-\x1f\x7f]+$"
 
 

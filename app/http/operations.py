@@ -137,6 +137,6 @@ async def publish(body: Document, who: Admin, faces: FacesDep, response: Respons
 
 
 async def _read(faces: Faces, tenant: str, body: Document) -> None:
-    """Read the document in a process of its own first, which what takes too much ends."""
+    """Read the document first in a helper process, which is ended if that takes too much."""
     declared = (await faces.ask(tenant, faces.definitions.published)).own
     await faces.helpers.read(tenant, "operations", body.source, body.file, declared)

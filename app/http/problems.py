@@ -85,7 +85,7 @@ def of_error(error: CountersealError) -> Response:
         log.error("this error code has no HTTP status", code=error.code, exc_info=error)
         return problem(500, "internal")
     if error.code in _OURS_TO_REPAIR:
-        # Addresses and settings go to the log only, for the operator: the caller may be anybody.
+        # Addresses and settings go only to the log, for the operator: the caller may be anybody.
         log.warning("something that a request needs is missing", code=error.code, reason=str(error))
         return problem(status, error.code, _OURS_TO_REPAIR[error.code])
     more: dict[str, Any] = {"remedy": error.remedy} if error.remedy else {}

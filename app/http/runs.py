@@ -15,7 +15,7 @@ from pydantic import Field
 from app.access import Role
 from app.http import models, problems
 from app.http.dependencies import Auditor, Composer, FacesDep, Operator, Paged, Reader, Starter, Steerer, check_own
-from app.shown import ENDED, attempted, effects_of, exported, fetched, run_row, run_state, told_fork, values_exported
+from app.shown import ENDED, attempted, effects_of, exported, fetched, fork_summary, run_row, run_state, values_exported
 from approvals.model import VoteChannel
 from core.canonical import JsonObject, sha256_hex
 from core.changes import changes
@@ -75,7 +75,7 @@ async def start(
     if not started.created:
         response.status_code = 200
         known = await faces.reader.trigger(who.tenant, started.run_id)
-        # If the run's input was purged, only the key can be compared.
+        # If the run's input was purged, nothing but the key can be compared.
         if known is not None and known != body.input:
             words = f"This idempotency key has started run {started.run_id} with another input."
             raise ConsistencyError(words, remedy="Use a new key.")
@@ -240,7 +240,7 @@ async def fork(run_id: UUID, body: models.Fork, who: Operator, faces: FacesDep, 
         else:
             forked = await forking.fork_run(connection, faces.definitions, who.tenant, order, who.actor)
             made, found = forked.run_id, forked.preview
-    return {"run_id": made, "origin": run_id, **told_fork(found)}
+    return {"run_id": made, "origin": run_id, **fork_summary(found)}
 
 
 @router.post(

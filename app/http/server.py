@@ -19,8 +19,8 @@ from core.errors import ConfigurationError
 log = structlog.get_logger(__name__)
 
 GRACE_SECONDS = 10
-# Connections that wait to be accepted. If there are more, the system drops them, and clients try again after seconds:
-# a flood of one client must leave room for others here, too, as far as there are file descriptors.
+# The most connections that wait to be accepted. The system drops further ones, and their clients try again after some
+# seconds. So this is large, as far as there are file descriptors: a flood of one client must leave room for others.
 BACKLOG_MIN, BACKLOG_MAX = 128, 2048
 # File descriptors reserved for the database, queues, files, and connections accepted before the cap is checked.
 OTHER_DESCRIPTORS = 384
@@ -93,7 +93,7 @@ def _backlog() -> int:
 
 
 def _listening(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
-    # Name the protocol: only then does asyncio turn Nagle's algorithm off, with which every answer waits 40 ms.
+    # Name the protocol: only then asyncio turns Nagle's algorithm off, which would delay every answer by 40 ms.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -80,7 +80,7 @@ async def _in_bulk(
     place = (faces.database, faces.definitions, who.tenant, act)
     found = await several.plan(*place, where, who.actor, body.reason, RUNS_MAX)
     if not body.dry_run:
-        # Each run that is moved is a request: the one that was charged for all stands for the first.
+        # Each run counts as a request. The request itself was charged already, and counts for the first run.
         faces.budgets.meter.take("requests", who.tenant, amount=max(0, len(found) - 1))
         found = [one async for one in several.carry_out(*place, found, who.actor, body.reason)]
     return {"items": [to_builtins(one) for one in found]}

@@ -27,7 +27,7 @@ _UNSIGNED = "The signature is missing or does not match the secret of this endpo
 
 
 def read(signed: Signed, headers: Mapping[str, str], body: bytes, secret: str, now: float) -> Delivery | Refusal:
-    """The delivery, if its signature fits and it is fresh as far as its signature tells; why not otherwise."""
+    """The delivery, if its signature is valid, and fresh if the scheme signs a time; otherwise the reason why not."""
     try:
         return _READERS[signed](headers, body, secret, now)
     except InputError as error:

@@ -44,7 +44,7 @@ from runtime.requests.triggers import Unstarted, start_from_servicenow
 router = APIRouter()
 
 CLOCK_SKEW_SECONDS_MAX = 300
-# Stands for an endpoint that is not configured, so that nobody learns which names are: no signature fits its secret.
+# The stand-in for an endpoint that is not configured. No signature fits its secret, so nobody learns which names exist.
 _NOWHERE = WebhookEndpoint(secret=SecretStr(secrets.token_urlsafe(32)))
 _UNKNOWN = "?"
 _UNSIGNED = (
@@ -92,7 +92,7 @@ async def servicenow_of_tenant(tenant: str, endpoint: str, request: Request, fac
 
 
 async def hook_of(tenant: str, endpoint: str, faces: Faces, signed: Collection[Signed]) -> Hook:
-    """An endpoint of a tenant's own settings that signs in one of these ways; else one that no signature fits."""
+    """A tenant's own endpoint with one of these ways to sign; a stand-in that no signature fits if there is none."""
     nowhere = Hook(faces.settings.tenant, None, endpoint, _UNKNOWN, _NOWHERE.secret.get_secret_value())
     found = None
     with suppress(InputError, NotFoundError):
@@ -103,7 +103,8 @@ async def hook_of(tenant: str, endpoint: str, faces: Faces, signed: Collection[S
     try:
         secret = await incoming.value()
     except SecretError as error:
-        # Another answer would tell that there is such an endpoint. Whoever sends tries again; `doctor` names it, too.
+        # Another answer would reveal that this endpoint exists. The sender tries again; `doctor` names the endpoint,
+        # too.
         faces.unread.note(tenant, f"webhooks.{endpoint}.secret", str(error))
         return nowhere
     return Hook(tenant, workspace, endpoint, f"{tenant}/{endpoint}", secret, scheme)
@@ -151,7 +152,7 @@ async def _event(hook: Hook, request: Request, faces: Faces) -> Response:
 
 
 async def proved(request: Request, faces: Faces, tenant: str, shown: str, kind: str = "servicenow") -> Response | None:
-    """Take a request for the tenant whose signature it bears. The answer if that has used up a limit; else None."""
+    """Charge a request to the tenant whose signature it bears. The answer if a limit is reached; else None."""
     request.state.proved = True
     structlog.contextvars.bind_contextvars(tenant=tenant)
     try:
@@ -217,9 +218,9 @@ async def refused(refusal: Refusal, faces: Faces, tenant: str, endpoint: str, ki
 
 
 async def sockets_of(faces: Faces, apps: SlackApps) -> Sockets | None:
-    """The connection that Slack's requests come over, beside HTTP, if an app-level token is configured.
+    """The Socket Mode connection for Slack's requests, besides HTTP, if an app-level token is configured.
 
-    It is of the app in the environment, and so of the tenant that COUNTERSEAL_TENANT names.
+    It belongs to the app in the environment, and so to the tenant that COUNTERSEAL_TENANT names.
     """
     tenant, token = faces.settings.tenant, faces.settings.slack_app_token
     outside = await faces.outside(tenant)

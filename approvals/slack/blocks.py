@@ -35,9 +35,9 @@ _SHORT_LINE = 400
 _WORDS_MAX = 400
 _LABEL_MAX = 40
 _NUMBER_NOTE = "_(number)_"
-# What Slack formats: bold, struck, code, italics at a word's edge, emoji, quotations and lists at a line's beginning.
+# Text that Slack would format: bold, struck, code, italics at a word's edge, emoji, quotations, lists at line starts.
 _FORMATS = re.compile(r"[*~`\n]|(?<!\w)_|_(?!\w)|:[a-z0-9_+'-]+:|^\s*(?:>|[-•]\s|\d+[.)]\s)")
-# A value that is one plain word, such as a state or a number, and says nothing by itself.
+# A value that is one plain word, such as a state or a number, and makes no statement.
 _CODED = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,23}")
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
@@ -133,21 +133,21 @@ def pages(blocks: Sequence[Block]) -> list[list[Block]]:
     return result
 
 
-def shown(text: str, *, edges: bool = True) -> str:
+def escaped(text: str, *, edges: bool = True) -> str:
     """Apply ``visible`` to text, and escape it for mrkdwn."""
     return visible(text, edges=edges).translate(_ESCAPES)
 
 
 def quoted(text: str, *, edges: bool = True) -> str:
     """One line of untrusted words as a monospace span, isolated if it is written from right to left."""
-    return f"`{isolated(shown(text, edges=edges))}`"
+    return f"`{isolated(escaped(text, edges=edges))}`"
 
 
 def words(text: str) -> str:
     """Words of our own people, such as a name in the directory or a rule's reason; quoted if they could be anything.
 
-    Words that are plain text stand as they are. Slack would read formatting, an emoji or a line of its own into any
-    other, so these are quoted like text from a request.
+    Plain words stay as they are. In other words Slack could see formatting, an emoji or a new line, so these are quoted
+    like text from a request.
     """
     shown = visible(text, edges=False)
     safe = text and shown == text and not _FORMATS.search(text) and len(text) <= _WORDS_MAX
@@ -155,7 +155,7 @@ def words(text: str) -> str:
 
 
 def value_words(value: Json, label: str = "") -> str:
-    """A value on a card: the target's word beside it; plain if it is one, quoted if it is text that says anything."""
+    """A value on a card, with the target's label if there is one: a plain word stays plain, other text is quoted."""
     text, note = literal(value)
     if label and label != text and _CODED.fullmatch(text):
         beside = words(label)

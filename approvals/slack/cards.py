@@ -1,7 +1,7 @@
 """The card of one approval, as Block Kit. Pure. Text from the request is in monospace; everything else is ours.
 
 An open card has at most ten lines on a phone: the question, what would change, who asks and why, the small print, and
-at most three buttons. A card with *Approve* shows all that would be changed. One on which that has no room, or whose
+at most three buttons. A card with *Approve* shows all that would be changed. A card without room for that, or whose
 values are hidden or come from outside, offers *Look and decide*: a window that shows everything and takes the decision.
 Nothing is ever cut: what is not on the card is counted on it. A decided card folds to two lines, and has a
 button only while something can be taken back.
@@ -18,7 +18,19 @@ from msgspec.structs import replace
 from approvals.content import CardState
 from approvals.model import AGENT, ApprovalKind, CardView, Choice, choices_of
 from approvals.slack import facts
-from approvals.slack.blocks import Block, code, context, entry, fits_message, header, link, plain, section, shown, words
+from approvals.slack.blocks import (
+    Block,
+    code,
+    context,
+    entry,
+    escaped,
+    fits_message,
+    header,
+    link,
+    plain,
+    section,
+    words,
+)
 from approvals.slack.details import moment
 from approvals.slack.facts import Fact, Line
 from approvals.slack.folded import ended
@@ -52,7 +64,7 @@ class Rendered(Struct, frozen=True):
 
 
 def render_short(view: CardView) -> Rendered:
-    """Draw a card of our own words alone, for a request of which Slack takes no card: the window shows all of it."""
+    """Draw a card of our own words alone, if Slack refuses the full card: the window shows the whole request."""
     shown = "*Slack did not take the whole card.* Nothing of the request is shown here"
     pending = view.state is CardState.PENDING
     body = [section(f"{shown}; *{LOOK if pending else DETAILS}* shows all of it. Risk *{view.content.risk}*.")]
@@ -95,7 +107,7 @@ def _answers(view: CardView) -> list[Block]:
 
 
 def _in_browser(view: CardView, *, complete: bool) -> list[Block]:
-    """The buttons of a question that asks for a login anew: that, and approving, happen on its page."""
+    """The buttons of a question that needs a fresh login: people log in and approve on its page in the browser."""
     leads = {"type": "button", "text": plain(IN_BROWSER), "action_id": OPEN, "style": "primary"}
     there = [{**leads, "url": f"{view.link}#decide"}] if view.link else []
     return [*there, *([] if complete and there else [_details(view)]), _choice(view, Choice.REJECT)]
@@ -144,15 +156,15 @@ def heading(view: CardView) -> str:
 
 
 def notification(view: CardView) -> str:
-    """The line in a notification: a question is shown in full or, if it is long, not at all."""
+    """The line in a notification. It shows the question in full or, if that is long, not at all."""
     content = view.content
     if content.question:
-        return shown(heading(view), edges=False)
-    return f"{heading(view)} {code(content.title)}" if len(shown(content.title)) <= _SHORT else heading(view)
+        return escaped(heading(view), edges=False)
+    return f"{heading(view)} {code(content.title)}" if len(escaped(content.title)) <= _SHORT else heading(view)
 
 
 def card_body(view: CardView) -> list[Block]:
-    """The body of an open card, as it stands above the decision in a window, with the values that it may show there."""
+    """The body of an open card, as a window repeats it above the decision, with the values that it may show there."""
     return _doubt(view)[1] if view.kind is ApprovalKind.IN_DOUBT else _question(view)[1]
 
 
@@ -163,38 +175,38 @@ def _fits(view: CardView, body: list[Block]) -> bool:
 
 
 def _question(view: CardView) -> tuple[bool, list[Block]]:
-    """The body of an open question, and if all that a person decides on stands in it."""
+    """The body of an open question, and true if it shows all that a person decides on."""
     content = view.content
     lines = facts.value_lines(content)
     said = [] if content.question else [content.title]
     said += [content.summary] if (said or not lines) and content.summary not in ("", content.question, *said) else []
     lines = [*(Line("\n".join(filter(None, entry("", each))), outside=False) for each in said), *lines]
-    about, small = [*facts.asked_facts(view)], " · ".join(facts.small_facts(view))
+    about, small = [*facts.request_facts(view)], " · ".join(facts.small_facts(view))
     free = not content.sensitive and not any(line.outside for line in lines)
     return next((free and whole, body) for whole, body in _bodies(lines, about, small) if _fits(view, body))
 
 
 def _bodies(lines: Sequence[Line], about: Sequence[Fact], small: str) -> Iterator[tuple[bool, list[Block]]]:
-    """Yield the bodies, the fullest first, and if each is whole. What is left out of one is counted in it."""
+    """Yield the bodies, the fullest first, and true if a body is complete. A body counts what it leaves out."""
     lines = sorted(lines, key=lambda line: line.text.count("\n") > 1)  # what is long leaves first
     for short in _shortened(about):
         texts = [fact.short if at in short else fact.whole for at, fact in enumerate(about)]
         whole = not any(about[at].vital for at in short)
         for kept in range(len(lines), -1, -1):
-            shown = [*(line.text for line in lines[:kept]), *_left(lines, kept)]
+            shown = [*(line.text for line in lines[:kept]), *_omitted(lines, kept)]
             yield whole and kept == len(lines), _body(shown, texts, small)
-    yield False, _body(_left(lines, 0), ["*Too long for a card*"], f"*{LOOK}* shows all of it")
+    yield False, _body(_omitted(lines, 0), ["*Too long for a card*"], f"*{LOOK}* shows all of it")
     yield False, [section(f"*Too long for a card: {LOOK}* shows all of it")]
 
 
 def _shortened(about: Sequence[Fact]) -> Iterator[frozenset[int]]:
-    """Yield the facts to tell in short: none, then those that nobody decides by, then the longest, one by one."""
+    """Yield the facts to shorten: first none, then those that do not matter for the decision, then the longest ones."""
     order = sorted(range(len(about)), key=lambda at: (about[at].vital, -len(about[at].whole)))
     for number in range(len(order) + 1):
         yield frozenset(order[:number])
 
 
-def _left(lines: Sequence[Line], kept: int) -> list[str]:
+def _omitted(lines: Sequence[Line], kept: int) -> list[str]:
     """The lines that count what is left out."""
     left = lines[kept:]
     if not left:
@@ -214,7 +226,7 @@ def _body(lines: Sequence[str], about: Sequence[str], small: str) -> list[Block]
 
 
 def _doubt(view: CardView) -> tuple[bool, list[Block]]:
-    """The body of a question about what happened: when it was sent, what is known, where to look."""
+    """The body of a question about an action in doubt: when it was sent, what is known, where to look."""
     content = view.content
     sent = f"Sent {moment(content.sent_at)}" if content.sent_at else "It was sent"
     answered = f", answered {code(content.answer)}" if content.answer else ", no answer"
@@ -225,7 +237,7 @@ def _doubt(view: CardView) -> tuple[bool, list[Block]]:
     place = link(content.link, label if "`" not in label else "the record") or named
     reference = [facts.reference_words(content.reference)] if content.reference and not place.startswith("<") else []
     small = " · ".join([*reference, *facts.small_facts(view)])
-    warned = [fact.whole for fact in facts.asked_facts(view)][1:]
+    warned = [fact.whole for fact in facts.request_facts(view)][1:]
     look = "\n".join([f"*Look first:* {place}", *warned])
     whole = [section(f"{sent}{answered}.{shown}"), section(look), context(small)]
     if _fits(view, whole):

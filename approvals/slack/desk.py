@@ -34,13 +34,13 @@ class DeskService(Protocol):
         """The Home of the person behind the account, or a sentence that says why there is none."""
 
     async def ask_again(self, approval_id: UUID, clicker: Clicker) -> str:
-        """Ask again what has expired, for whoever asked for it; the sentence says what became of that."""
+        """Ask an expired question again, for whoever asked it; the sentence tells the result."""
 
     async def may_retry(self, clicker: Clicker) -> str:
         """The reason why this account may not go on with failed runs; "" if it may."""
 
     async def retry(self, clicker: Clicker, run_id: UUID, reason: str) -> str:
-        """Go on with a failed run; the sentence says what became of that."""
+        """Go on with a failed run; the sentence tells the result."""
 
 
 def listen(bolt: AsyncApp, windows: Windows, service: DeskService) -> None:

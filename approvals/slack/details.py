@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from approvals.content import CardContent
-from approvals.model import CardView, Choice, Said, TaskView, Vote
+from approvals.model import CardView, Choice, Statement, TaskView, Vote
 from approvals.slack.blocks import code, entry, literal, words
 from approvals.slack.sources import agent_lines, source_lines
 from approvals.tally import current_votes
@@ -54,7 +54,7 @@ def decision_lines(content: CardContent) -> list[str]:
 
 
 def people_lines(content: CardContent) -> list[str]:
-    """Everybody who shaped the action, each with what they did."""
+    """Everybody who shaped the action, each with their part in it."""
     shaped = [entry("•", one.name, note=", ".join(filter(None, (one.did, one.note)))) for one in content.shaped_by]
     return _section("*Shaped by*", shaped) or entry("*Requested by*", content.requester)
 
@@ -93,15 +93,15 @@ def reversal_lines(content: CardContent) -> list[str]:
 def _change(change: Change) -> list[str]:
     """A field before and after. A value that the target did not show is said to be unreadable: it is not empty."""
     before = ("before", "", "_not readable_") if change.unreadable else ("before", *literal(change.before))
-    return _told(change.field, [before, ("after", *literal(change.after))])
+    return _field_lines(change.field, [before, ("after", *literal(change.after))])
 
 
 def _values(field: str, **values: Json) -> list[str]:
     """A field with its labeled values, in order."""
-    return _told(field, [(label, *literal(value)) for label, value in values.items()])
+    return _field_lines(field, [(label, *literal(value)) for label, value in values.items()])
 
 
-def _told(field: str, read: list[tuple[str, str, str]]) -> list[str]:
+def _field_lines(field: str, read: list[tuple[str, str, str]]) -> list[str]:
     shown = [" ".join([*([code(text)] if text else []), *([note] if note else [])]) for _, text, note in read]
     line = f"• {code(field)} {' → '.join(shown)}"
     if len(line) <= 400 and not any("\n" in text for _, text, _ in read):
@@ -130,12 +130,12 @@ def vote_lines(view: CardView) -> list[str]:
     return _section("*Votes*", [*counts, *map(_vote, current_votes(view.votes))])
 
 
-def said_lines(view: CardView) -> list[str]:
+def statement_lines(view: CardView) -> list[str]:
     """The words that people have said about the question, in order, each with its time."""
-    return _section("*What was said*", map(_told_by, view.said))
+    return _section("*What was said*", map(_statement, view.said))
 
 
-def _told_by(one: Said) -> list[str]:
+def _statement(one: Statement) -> list[str]:
     verb = f"{SAYS[one.said]} {words(one.to_name)}" if one.to else SAYS[one.said]
     note = f"{verb}, {moment(one.at)}"
     return [*entry("•", one.name, note=note), *(entry("says:", one.text) if one.text else [])]

@@ -1,7 +1,7 @@
-"""Listeners of edits: a button opens a window made of the operation's own schema; what is sent is judged anew.
+"""Listeners of edits: a button opens a window made from the operation's own schema; the edited action is judged again.
 
-The button may stand anywhere: it only opens a window of ours, which repeats the question, and from which alone values
-count (``windows``).
+The button may be anywhere: it only opens a window of ours, which repeats the question. Values count only from that
+window (``windows``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lines of a card: what would change, who asks, why, who decides. Pure.
 
-Each line has a short form, which says where the whole of it is. Text from the request is in monospace or one plain
+Each line has a short form, which says where the whole line is. Text from the request is in monospace or one plain
 word; everything else is ours.
 """
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from approvals.content import MASK, CardContent, Source
 from approvals.model import AGENT, ApprovalKind, CardView, GroupProgress
-from approvals.slack.blocks import code, literal, shown, value_words, words
+from approvals.slack.blocks import code, escaped, literal, value_words, words
 from approvals.slack.details import moment
 from approvals.tally import current_votes
 from core.action import Change, Risk
@@ -21,14 +21,14 @@ from core.canonical import Json
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# A field that holds the words themselves needs no name beside them.
+# Fields that hold a text: the card shows the text without the field's name.
 _TEXTS = frozenset({"comments", "comment", "work_notes", "text", "message", "body", "note"})
 _NAMED_MAX = 3
 _SOURCE_MAX = 40
 
 
 class Fact(NamedTuple):
-    """A line of a card, whole and short. ``vital``: nobody approves from a card that tells it in short."""
+    """A line of a card, whole and short. ``vital``: a card that shortens this line has no *Approve*."""
 
     whole: str
     short: str
@@ -67,7 +67,7 @@ def value_lines(content: CardContent) -> list[Line]:
 
 
 def technical(content: CardContent, value: Json) -> bool:
-    """True if an input only names the record that the card names already, or is an id that says nothing to people."""
+    """True if an input only repeats the record that the card names, or is an id that means nothing to people."""
     text = literal(value)[0]
     return bool(_ID.fullmatch(text)) or (bool(text) and text in re.split(r"[/ ,:]", content.target))
 
@@ -105,17 +105,17 @@ def short_change(content: CardContent) -> str:
 
 
 def _outside(source: Source) -> str:
-    """The source of a value that nobody of ours chose: the last part of a long name says enough on a card."""
+    """The source of a value that nobody of ours chose. A long name is shortened to its last part."""
     last = source.of.rpartition("/")[2] if "#" in source.of else source.of
-    of = f" {code(last)}" if last and len(shown(last)) <= _SOURCE_MAX else ""
+    of = f" {code(last)}" if last and len(escaped(last)) <= _SOURCE_MAX else ""
     notes = source.words.replace("is the whole of a field", "is from a field")
     return f"*{field_words(source.field)} {notes if of else notes.rstrip(':')}*{of}"
 
 
-def asked_facts(view: CardView) -> Iterator[Fact]:
+def request_facts(view: CardView) -> Iterator[Fact]:
     """The lines below the change: who asks, who else shaped it, why people are asked, what was said before."""
     content = view.content
-    yield _asked(content)
+    yield _requester(content)
     if why := "; ".join(words(rule.because) if rule.because else f"rule {words(rule.id)}" for rule in content.rules):
         many = f"{len(content.rules)} rules say why" if len(content.rules) > 1 else "a rule says why"
         yield Fact(f"*Why:* {why}", f"*Why:* {many}, in *Look and decide*")
@@ -125,7 +125,7 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         told = f"{value_words(edit.was)} → {value_words(edit.now)}"
         whole = f"*Edited:* {field_words(edit.field)} {told if MASK not in (edit.was, edit.now) else '_hidden_'}"
         yield Fact(whole, "*It was edited:* see *Look and decide*")
-    yield from said_facts(view)
+    yield from statement_facts(view)
     if view.paused:
         whole = f"*Paused:* {code(view.paused)} Answers count; nothing goes out until it is resumed."
         yield Fact(whole, "*Paused:* nothing goes out until it is resumed", vital=False)
@@ -135,7 +135,7 @@ def asked_facts(view: CardView) -> Iterator[Fact]:
         yield Fact("*Hidden values* are shown to those who may decide", "*Hidden values* are in *Look and decide*")
 
 
-def said_facts(view: CardView) -> Iterator[Fact]:
+def statement_facts(view: CardView) -> Iterator[Fact]:
     """The last words about the question: what was asked, with its answer, and whom it was handed to."""
     last = {one.said: one for one in view.said}
     asks, answer, handed = last.get("asks"), last.get("answers"), last.get("hands_on")
@@ -153,7 +153,7 @@ def said_facts(view: CardView) -> Iterator[Fact]:
         yield Fact(whole, short, vital=False)
 
 
-def _asked(content: CardContent) -> Fact:
+def _requester(content: CardContent) -> Fact:
     who = words(content.asker) if content.asker else code(content.requester)
     made = f"An agent asks, for {who}" if content.agent is not None else f"Asked by {who}"
     if content.reference and content.reference not in content.question:
@@ -184,7 +184,7 @@ def small_facts(view: CardView) -> list[str]:
 
 
 def decides(view: CardView) -> str:
-    """The people who have decided, who may, and who are still needed; people by name as far as they are known."""
+    """The people who have decided, who may decide, and who are still needed; by name where they are known."""
     said = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
     said += [
         _needed(one, view.content.chosen, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of
@@ -209,7 +209,7 @@ def _needed(one: GroupProgress, chosen: tuple[str, ...], *, begun: bool) -> str:
 
 
 def people_of(view: CardView) -> str:
-    """Those whose answers count, by name; "" for nobody."""
+    """The people whose answers count, by name; "" for nobody."""
     return " and ".join(words(name) for name in dict.fromkeys(vote.name for vote in current_votes(view.votes)))
 
 

@@ -1,7 +1,7 @@
 """A card whose question is decided: two lines, or a short notice if there is more to say. Pure.
 
-The first line is the word, who and when; the second is why, or what becomes of it. What went wrong is told in full, and
-then the card is a notice of at most ten lines, with *Details*.
+The first line is the word, who and when; the second is why, or what follows. If something went wrong, it is told in
+full, and the card is a notice of at most ten lines, with *Details*.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from approvals.content import CardState
 from approvals.model import ApprovalKind, CardView, Choice, Granted
 from approvals.slack import facts
-from approvals.slack.blocks import Block, code, context, link, section, shown, value_words, words
+from approvals.slack.blocks import Block, code, context, escaped, link, section, value_words, words
 from approvals.slack.details import moment
 from approvals.slack.lines import FOLDED_LINES_MAX, OPEN_LINES_MAX, lines_of
 from approvals.tally import current_votes
@@ -33,7 +33,7 @@ _ANSWERED = {
     Choice.AGAIN: "Do it again",
     Choice.FAIL: "It failed",
 }
-# What these say cannot wait for a click.
+# States whose news must be on the card itself, not behind a click.
 _TOLD = (CardState.FAILED, CardState.ALTERED, CardState.IN_DOUBT, CardState.EXPIRED)
 
 
@@ -41,7 +41,7 @@ def ended(view: CardView) -> tuple[str, list[Block]]:
     """The text for notifications and the blocks: one of two lines, or a notice that wants a button below it."""
     word = word_of(view)
     content = view.content
-    subject = shown(content.question.removesuffix("?"), edges=False) or facts.reference_words(content.reference)
+    subject = escaped(content.question.removesuffix("?"), edges=False) or facts.reference_words(content.reference)
     text = f"{word}: {subject}" if subject else word
     if view.state not in _TOLD and not view.late and not view.paused:
         for first, second in _folded(view):
@@ -52,7 +52,7 @@ def ended(view: CardView) -> tuple[str, list[Block]]:
 
 
 def word_of(view: CardView) -> str:
-    """The word for the state; of a doubt that people have resolved, their answer."""
+    """The word for the state; for a doubt that people have resolved, their answer."""
     if view.kind is ApprovalKind.IN_DOUBT and view.state is CardState.RECORDED:
         said = [vote.choice for vote in current_votes(view.votes)]
         return _ANSWERED.get(said[-1], "Answered") if said else "Answered"
@@ -64,7 +64,7 @@ def _line(text: str) -> Block:
 
 
 def _folded(view: CardView) -> Iterator[tuple[str, str]]:
-    """Yield the two lines, fullest first. What is left out of the later ones is in *Details*."""
+    """Yield pairs of lines, the fullest first. *Details* holds what the later pairs leave out."""
     content, detail, more = view.content, view.detail, link(view.link, "Details")
     word, who, at = f"*{word_of(view)}*", facts.people_of(view), facts.clock(view.decided_at)
     by = " ".join(filter(None, ("by", who, at))) if who else at
@@ -110,7 +110,7 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
 
 
 def granted_words(one: Granted, *, full: bool = True) -> str:
-    """The words that say how much is allowed in advance, and until when, or who has taken it back."""
+    """The words about a grant: how much is allowed in advance, and until when, or who has taken it back."""
     if one.open:
         return f"{one.uses} more {'allowed ' if full else ''}until {moment(one.until)}"
     return f"{one.uses} more: taken back by {words(one.by)} {facts.clock(one.at) if full else ''}".strip()
@@ -125,14 +125,14 @@ def _reasons(view: CardView) -> str:
 
 
 def _anew(view: CardView) -> str:
-    """Words that the question was put anew, with a link to it where one is known."""
+    """The words that the question was asked again, with a link to the new one if that is known."""
     if view.anew is None:
         return ""
     return link(view.anew_link, "Asked anew") or "asked anew below"
 
 
 def _moved(view: CardView) -> str:
-    """The difference of the new question: the first field that was changed meanwhile, from what to what."""
+    """The difference of the new question: the first field that changed meanwhile, from which value to which."""
     one = view.moved[0]
     more = f", and {len(view.moved) - 1} more" if len(view.moved) > 1 else ""
     name = facts.field_words(one.field, one.label)
@@ -143,7 +143,7 @@ def _moved(view: CardView) -> str:
 def _notice(view: CardView) -> list[Block]:
     """A section with what happened and the reason in full, and the small print."""
     content, word = view.content, f"*{word_of(view)}*"
-    subject = shown(content.question.removesuffix("?"), edges=False) or code(content.title)
+    subject = escaped(content.question.removesuffix("?"), edges=False) or code(content.title)
     texts = [f"{word}: {subject}"]
     if view.state is CardState.EXPIRED:
         texts = [f"*Expired:* {subject}. It was not decided, and nothing was done."]

@@ -31,13 +31,13 @@ class GrantService(Protocol):
     """The service behind these listeners. It finds the person itself, and checks every right anew."""
 
     async def look(self, click: Click) -> CardView | str:
-        """The card of the approval that gave it, for somebody who may take it back; otherwise the reason why not."""
+        """The card of the approval that gave the grant, for somebody who may take it back; otherwise why not."""
 
     async def look_at_home(self, approval_id: UUID, clicker: Clicker) -> CardView | str:
-        """The same for somebody who has pressed the button in the app's Home, which is no card."""
+        """The same as ``look`` for somebody who pressed the button in the app's Home, which is no card."""
 
     async def take_back(self, submission: Submission) -> str:
-        """Take the grant back; the sentence says what became of that."""
+        """Take the grant back; the sentence tells the result."""
 
     async def note(self, click: Click, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""
@@ -48,14 +48,14 @@ def listen(bolt: AsyncApp, windows: Windows, service: GrantService) -> None:
 
     async def on_button(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         click = parse_click(body)
-        window = _asked(await service.look(click))
+        window = _window_or_reason(await service.look(click))
         if not await open_window(client, click.trigger_id, windows.marked(window, click.clicker)):
             await service.note(click, NOT_OPENED)
         await ack()
 
     async def on_home(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         approval_id, clicker, trigger = parse_home_click(body, HOME_TAKE_BACK)
-        window = _asked(await service.look_at_home(approval_id, clicker))
+        window = _window_or_reason(await service.look_at_home(approval_id, clicker))
         await open_window(client, trigger, windows.marked(window, clicker))  # if not, the button is still there
         await ack()
 
@@ -72,7 +72,7 @@ def listen(bolt: AsyncApp, windows: Windows, service: GrantService) -> None:
     bolt.view(TAKE_BACK)(on_reason)
 
 
-def _asked(found: CardView | str) -> Block:
+def _window_or_reason(found: CardView | str) -> Block:
     if isinstance(found, str):
         return modals.answer(found)
     if found.granted is None or not found.granted.open:

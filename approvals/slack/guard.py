@@ -28,7 +28,8 @@ from core.errors import InputError
 # the JSON is form-encoded and escapes non-ASCII letters twice.
 BODY_BYTES_MAX = 384 * 1024
 CLOCK_SKEW_SECONDS_MAX = 300
-# What we or Bolt itself answer. Bolt reads other types by rules of its own before it finds that nobody handles them.
+# The types that we or Bolt itself answer. Bolt reads others by rules of its own before it finds that nobody handles
+# them.
 _ANSWERED = frozenset({"block_actions", "event_callback", "url_verification", "view_closed", "view_submission"})
 _FORM = "application/x-www-form-urlencoded"
 _JSON = "application/json"
@@ -127,7 +128,7 @@ class SlackEndpoint:
         self._now = now
 
     async def answer(self, payload: JsonObject) -> BoltResponse:
-        """Answer what Slack has sent over a connection of ours, which proves that it is Slack's."""
+        """Answer a request that Slack sent over a connection that we opened, which proves that it is Slack's."""
         try:
             _check_shape(payload)
         except InputError as error:

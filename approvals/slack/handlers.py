@@ -58,7 +58,7 @@ _log = logging.getLogger("counterseal.slack")
 class Answer(Struct, frozen=True):
     """The result of one person's answer, with a sentence for them. ``about_reason``: their reason was not accepted.
 
-    ``noted``: the sentence is on its way to them already, and no window is to be opened.
+    ``noted``: the sentence is already being sent to them, so no window must be opened.
     """
 
     counted: bool
@@ -80,10 +80,10 @@ class InteractionService(Protocol):
         """The whole card, with sensitive values, for a person who may see it; otherwise an answer that says why not."""
 
     async def ask(self, click: Click) -> CardView | Answer:
-        """The card about which a window may ask for a reason, with secret values hidden; otherwise why none may."""
+        """The card for a window that asks for a reason, with secret values hidden; otherwise an answer with why not."""
 
     async def ask_again(self, click: Click) -> Answer:
-        """Start what has expired anew, for whoever asked for it; the answer says what became of that."""
+        """Ask an expired question again, for whoever asked it; the answer tells the result."""
 
     async def note(self, click: Click, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""

@@ -31,10 +31,10 @@ class HoldService(Protocol):
     """The service behind these listeners. It finds the person itself, and checks every right anew."""
 
     async def look(self, click: HoldClick) -> tuple[str, str]:
-        """The step in words, and "" if this person may answer; or else ("", the reason why not)."""
+        """(The step in words, "") if this person may answer; otherwise ("", the reason why not)."""
 
     async def answer(self, submission: HoldSubmission) -> str:
-        """Take the answer; the sentence says what became of it."""
+        """Take the answer; the sentence tells the result."""
 
 
 def listen(bolt: AsyncApp, windows: Windows, service: HoldService) -> None:

@@ -1,4 +1,4 @@
-"""The app's Home: what waits for one person, and what became of their requests. Pure. Nothing is decided here."""
+"""The app's Home: the questions that wait for one person, and the state of their requests. Pure. It decides nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONG = 200
 
 
 class Waiting(Struct, frozen=True):
-    """A question that waits for a person: its title, what it is about, how much weighs it, until when, and where."""
+    """A question that waits for a person: its title, subject, tier, deadline and place."""
 
     title: str
     about: str
@@ -30,7 +30,7 @@ class Waiting(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """A request of a person: what became of it, in a word, and of what; ``since`` when, ISO 8601.
+    """A request of a person: its state in a word, its title, and ``since`` when (ISO 8601).
 
     ``again`` is the value of a button to ask again, "" for none.
     """
@@ -41,16 +41,16 @@ class Request(Struct, frozen=True):
     again: str = ""
 
 
-class Given(Struct, frozen=True):
-    """Something that a person has allowed in advance: what, how much of it is left, and the value of its button."""
+class Grant(Struct, frozen=True):
+    """Something that a person has allowed in advance: its title, the grant, and the value of its button."""
 
     title: str
     given: Granted
     value: str
 
 
-def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "", given: Sequence[Given] = ()) -> Block:
-    """The view. Questions come in the order of their deadlines; what has no room is counted."""
+def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "", given: Sequence[Grant] = ()) -> Block:
+    """The view. Questions come in the order of their deadlines; those without room are counted."""
     said = {0: "Nothing waits for you", 1: "1 question waits for you"}
     title = said.get(len(waiting), f"{len(waiting)} questions wait for you")
     order = "The one that runs out first is on top. Nothing is approved because time passes."
@@ -62,12 +62,12 @@ def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = ""
     blocks += [{"type": "divider"}, section("*Your requests*"), *map(_request, requests[:REQUESTS_MAX])]
     blocks += [] if requests else [_context("You have asked for nothing yet.")]
     if given:
-        blocks += [{"type": "divider"}, section("*What you have allowed in advance*"), *map(_given, given)]
+        blocks += [{"type": "divider"}, section("*What you have allowed in advance*"), *map(_grant, given)]
     return {"type": "home", "blocks": [*blocks, *link_line(link)]}
 
 
 def refused(sentence: str) -> Block:
-    """The view of somebody who is not known here, or whom nobody can look up."""
+    """The view for somebody who is not known here, or who cannot be looked up."""
     return {"type": "home", "blocks": [{"type": "section", "text": plain(sentence)}]}
 
 
@@ -92,7 +92,7 @@ def _request(one: Request) -> Block:
     return {**drawn, "accessory": button(AGAIN, HOME_AGAIN, one.again)} if one.again else drawn
 
 
-def _given(one: Given) -> Block:
+def _grant(one: Grant) -> Block:
     title = words(one.title) if len(one.title) <= _LONG else "An action with a long title"
     drawn = section(f"*{title}*\n{granted_words(one.given)}")
     return {**drawn, "accessory": button("Take back…", HOME_TAKE_BACK, one.value)}

@@ -1,7 +1,7 @@
-"""The lines that blocks take on a phone of 390 px, estimated, so that a card is drawn as one that fits. Pure.
+"""Estimates the lines that blocks take on a phone of 390 px, so that a card can be drawn that fits. Pure.
 
-A person decides in ten seconds what stands on one screen. Slack tells nobody how it breaks lines, so we count as a
-browser does with the same sizes of type, and a little too many rather than too few. ``tests/approvals`` compares the
+A person decides in ten seconds about what is on one screen. Slack does not document how it breaks lines, so we count as
+a browser does with the same sizes of type, and rather too many lines than too few. ``tests/approvals`` compares the
 count with a real browser.
 """
 
@@ -81,11 +81,11 @@ def _wrapped(line: str, kind: _Type) -> int:
 
 
 def _words(line: str, kind: _Type) -> Iterator[tuple[float, float]]:
-    """Yield the width of each word and of the space behind it. What is glued together in the text is one word."""
+    """Yield the width of each word and of the space behind it. Text without a blank in between is one word."""
     width = 0.0
     for token in _TOKEN.findall(line):
         coded = token.startswith("`") and len(token) > 1
-        shown, wider = _told(token)
+        shown, wider = _visible(token)
         parts = re.split(r"(\s+)", shown)
         edge = _CODE_EDGE / 2 if coded else 0.0
         for at, part in enumerate(parts):
@@ -102,8 +102,8 @@ def _words(line: str, kind: _Type) -> Iterator[tuple[float, float]]:
         yield width, 0.0
 
 
-def _told(token: str) -> tuple[str, float]:
-    """The text of a token as it is seen, and how much wider it is than plain text."""
+def _visible(token: str) -> tuple[str, float]:
+    """The visible text of a token, and the factor by which it is wider than plain text."""
     if token.startswith("<!date^"):
         return _DATE if "date_short" in token else "10:30 PM", 1.0
     if token.startswith("<") and "|" in token:

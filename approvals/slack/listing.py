@@ -1,4 +1,4 @@
-"""Listeners of cards of lists: one click is a vote for each question. Parse, let it be committed, answer."""
+"""Listeners of cards of lists: one click is a vote for each question. Parse, let the service commit, answer."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ class ListService(Protocol):
     """The service behind these listeners. It finds the person itself; every method commits before it returns."""
 
     async def vote_list(self, asked: ListClick | ListSubmission) -> str:
-        """Take one vote for each question, and enqueue the sentence to who clicked in the same transaction."""
+        """Take one vote for each question. The same transaction enqueues the sentence to the person who clicked."""
 
     async def look_list(self, asked: ListClick | ListSubmission) -> ListView | str:
         """The list for a person who may see it, with what they may see; otherwise the reason why not."""
 
     async def look_talk(self, click: ListTalkClick) -> tuple[ListView, Mapping[str, str]] | str:
-        """The list with those to whom its questions may be handed; or why this person may not say this now."""
+        """The list, with the people to whom its questions may be handed; or why this person may not say this now."""
 
     async def say_list(self, submission: ListTalkSubmission) -> tuple[bool, str]:
-        """Record what was said; if the text has to be another one, and a sentence for the person."""
+        """Record what was said. Returns true if the text must be corrected, and a sentence for the person."""
 
     async def note_list(self, click: ListClick, sentence: str) -> None:
         """Enqueue a sentence to the person who clicked."""
@@ -85,9 +85,9 @@ def listen(bolt: AsyncApp, windows: Windows, service: ListService) -> None:
         wrong, sentence = False, talks.NOT_THEIRS
         if windows.opened(body["view"], said.clicker):
             wrong, sentence = await service.say_list(said)
-        await ack(**talks.told(sentence, wrong=wrong))
+        await ack(**talks.response(sentence, wrong=wrong))
 
-    # What people say comes first: the patterns below match its names too, and Bolt takes the first match.
+    # Register the buttons of talk first: the patterns below match their names too, and Bolt takes the first match.
     bolt.action(re.compile(re.escape(lists.LIST_TALK) + r"\.[a-z_]+"))(on_talk)
     bolt.view(lists.LIST_TALK)(on_words)
     bolt.action(re.compile(r"counterseal\.list_[a-z]+"))(on_click)
@@ -95,7 +95,7 @@ def listen(bolt: AsyncApp, windows: Windows, service: ListService) -> None:
 
 
 async def _submission(service: ListService, windows: Windows, asked: ListSubmission) -> dict[str, Any]:
-    """The answer to a window: the next page, an error beside the field, or what became of the votes."""
+    """The answer to a window: the next page, an error beside the field, or the result of the votes."""
     if asked.choice is None:
         shown = await service.look_list(asked)
         if isinstance(shown, str):
@@ -114,9 +114,9 @@ async def _submission(service: ListService, windows: Windows, asked: ListSubmiss
 
 
 def _talk(saying: Saying, view: ListView, choices: Mapping[str, str]) -> Block:
-    """A window for something to say about one of the questions, which the viewer chooses in it."""
+    """A window in which the viewer chooses one of the questions, and says something about it."""
     numbered = [*enumerate(lists.in_order(view), 1)]
-    options = [lists.named(view, n, one) for n, one in numbered if saying in view.offers.get(one.approval_id, ())]
+    options = [lists.option_of(view, n, one) for n, one in numbered if saying in view.offers.get(one.approval_id, ())]
     element = {"type": "static_select", "action_id": ABOUT_FIELD, "options": options}
     which: Block = {"type": "input", "block_id": ABOUT_FIELD, "label": plain("About which"), "element": element}
     repeated = plain_sections(embedded(visible(lists.heading(view), edges=False)))

@@ -1,8 +1,8 @@
 """The card of a list of questions, and its windows. Pure.
 
 An open card has at most ten lines: the question, what most of them have in common, the odd ones by name, who asks and
-why, and three buttons. It has *Approve* with the number only if each kind of change stands on it, none of the values is
-hidden, and all are chosen by somebody of ours; else people look at them in the window first. The window lists every
+why, and three buttons. It has *Approve* with the number only if it shows each kind of change, none of the values is
+hidden, and somebody of ours chose all of them; else people look at them in the window first. The window lists every
 question with a box. When all are decided, the card folds.
 """
 
@@ -35,7 +35,7 @@ from approvals.slack.blocks import (
     words,
 )
 from approvals.slack.cards import AGAIN, ASK_AGAIN, Rendered, actions, button, button_value
-from approvals.slack.details import content_lines, moment, outcome_lines, said_lines, vote_lines
+from approvals.slack.details import content_lines, moment, outcome_lines, statement_lines, vote_lines
 from approvals.slack.folded import word_of
 from approvals.slack.lines import OPEN_LINES_MAX, lines_of
 from approvals.slack.mentions import mentions
@@ -52,7 +52,7 @@ _BOXES, _OPTION_MAX, _NAMED_MAX = 10, 75, 5
 
 
 def render(view: ListView, *, short: bool = False) -> Rendered:
-    """Draw the card in its current state; ``short``: of our own words alone, because Slack has not taken the rest."""
+    """Draw the card in its current state; with ``short``, in our words alone, because Slack refused the full card."""
     hidden = replace(view, items=tuple(replace(one, content=one.content.masked()) for one in view.items))
     if not view.open:
         return _ended(hidden)
@@ -114,7 +114,7 @@ def _names(view: ListView, items: Sequence[CardView], most: int = _NAMED_MAX) ->
 
 
 def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
-    """Yield the bodies, the fullest first, and if each shows what a person decides on. What is left out is counted."""
+    """Yield the bodies, the fullest first, and true if one shows all that people decide on. It counts the rest."""
     common, odd = kinds(view.open)
     small, free = context(_small(view)), not any(_unshown(one) for one in view.open)
     for about, whole in _abouts(view):
@@ -123,7 +123,7 @@ def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
                 told = [
                     *_common(view, common, named=named),
                     *(_odd(view, one) for one in odd[:kept]),
-                    *_rest(odd[kept:], kept),
+                    *_remainder(odd[kept:], kept),
                 ]
                 body = [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
                 yield whole and free and kept == len(odd), body
@@ -154,19 +154,19 @@ def _odd(view: ListView, kind: Kind) -> str:
     return "\n".join([" ".join([f"*{len(kind.items)} {differs}:* {names}", *lines[:1]]), *lines[1:], *before])
 
 
-def _rest(odd: Sequence[Kind], kept: int) -> list[str]:
+def _remainder(odd: Sequence[Kind], kept: int) -> list[str]:
     left = sum(len(kind.items) for kind in odd)
     verb = "differs" if left == 1 else "differ"
     return [f"*{left}{' more' if kept else ''} {verb}*"] if left else []
 
 
 def _lines(view: CardView) -> list[str]:
-    """The lines about the change, without what only names the record."""
+    """The lines about the change, without values that only identify the record."""
     return [line.text for line in facts.value_lines(bare(view.content))]
 
 
 def _so_far(view: ListView) -> list[str]:
-    """The questions of the list that are over, by what became of them."""
+    """The number of questions of the list that have ended, by outcome."""
     over = [word_of(one) for one in view.items if one.state is not CardState.PENDING]
     return (
         [f"*So far:* {', '.join(f'{over.count(word)} {word.lower()}' for word in dict.fromkeys(over))}"] if over else []
@@ -174,12 +174,12 @@ def _so_far(view: ListView) -> list[str]:
 
 
 def _abouts(view: ListView) -> Iterator[tuple[str, bool]]:
-    """Yield the lines that say who asks and why, and what was said about which question; and if that is all of it."""
+    """Yield lines about who asks and why, and what was said about which question; and true if they are complete."""
     told: dict[str, None] = {}
     for one in view.open:
         plain_one = replace(one, content=replace(one.content, evidence=""), said=())
-        told |= dict.fromkeys(fact.whole for fact in facts.asked_facts(plain_one))
-    said = [f"{_name(view, one)}: {fact.whole}" for one in view.open for fact in facts.said_facts(one)]
+        told |= dict.fromkeys(fact.whole for fact in facts.request_facts(plain_one))
+    said = [f"{_name(view, one)}: {fact.whole}" for one in view.open for fact in facts.statement_facts(one)]
     if len(told) > OPEN_LINES_MAX // 2:
         yield "", False
         return
@@ -208,7 +208,7 @@ def _small(view: ListView) -> str:
 
 
 def _ended(view: ListView) -> Rendered:
-    """The card whose questions are all decided: how many came to each end, and the names where it was not as asked."""
+    """The card when all questions are decided: the number of each outcome, and the names of those not done as asked."""
     groups: dict[str, list[CardView]] = {}
     for one in sorted(view.items, key=lambda one: one.state is not CardState.APPLIED):
         groups.setdefault(word_of(one), []).append(one)
@@ -258,11 +258,11 @@ def _why(view: ListView, one: CardView) -> str:
 def window(view: ListView, page: int = 0) -> Block:
     """Page ``page`` of the window. The last one asks for the decision, with a box for each question, odd ones first.
 
-    What has no room beside its box is told on the pages before, and so is what comes with a warning.
+    A question without room beside its box, or with a warning, is described on the pages before.
     """
     order = in_order(view)
     over = [one for one in view.items if one.state is not CardState.PENDING]
-    told = [line for at, one in enumerate(order, 1) if _beside(view, one) is None for line in _entry(view, one, at)]
+    told = [line for at, one in enumerate(order, 1) if _change(view, one) is None for line in _entry(view, one, at)]
     told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
     every = pages(sections(told)) if told else []
     count = len(every) + bool(order)
@@ -298,7 +298,7 @@ def reason(view: ListView) -> Block:
 def _entry(view: ListView, one: CardView, number: int) -> list[str]:
     """All about one question, under its number in the list."""
     over = "" if one.state is CardState.PENDING else f" · {word_of(one)}"
-    told = [*content_lines(one.content), *said_lines(one), *outcome_lines(one), *vote_lines(one)]
+    told = [*content_lines(one.content), *statement_lines(one), *outcome_lines(one), *vote_lines(one)]
     return [f"*{number}.* {_name(view, one)}{over}", *told]
 
 
@@ -324,19 +324,19 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
 
 
 def _option(view: ListView, number: int, one: CardView) -> Block:
-    """A box: the question, and what would be changed, if that has room."""
-    return {**named(view, number, one), "description": plain(_beside(view, one) or "See the pages before")}
+    """A box: the question and, if there is room, its changes."""
+    return {**option_of(view, number, one), "description": plain(_change(view, one) or "See the pages before")}
 
 
-def named(view: ListView, number: int, one: CardView) -> Block:
+def option_of(view: ListView, number: int, one: CardView) -> Block:
     """An option of a window: the number of the question, and its record."""
     name = embedded(visible(view.names[one.approval_id], edges=False))
     said = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
     return {"text": plain(said), "value": str(one.approval_id)}
 
 
-def _beside(view: ListView, one: CardView) -> str | None:
-    """The change in the words beside a box; None if it has no room there, or comes with a warning."""
+def _change(view: ListView, one: CardView) -> str | None:
+    """The words about the change beside a box; None if there is no room, or if the question comes with a warning."""
     content = bare(one.content)
     said = [
         f"{each.label or each.field}: {_value_of(each.before)} → {_value_of(each.after)}" for each in content.changes
@@ -348,7 +348,7 @@ def _beside(view: ListView, one: CardView) -> str | None:
 
 
 def _offered(view: ListView) -> list[Block]:
-    """The row of buttons for what the viewer may say about a question of the list now; nothing if that is nothing."""
+    """The row of buttons for what the viewer may say about a question of the list now; none if they may say nothing."""
     some = {said for one in view.open for said in view.offers.get(one.approval_id, ())}
     drawn = [button(f"{WORDS[one]}…", f"{LIST_TALK}.{one}", _value(view)) for one in Saying if one in some]
     return [actions(drawn)] if drawn else []

@@ -1,4 +1,4 @@
-"""The members of Slack's payloads, read one by one: of each only the shape is trusted."""
+"""Reads the members of Slack's payloads, one by one. Only their shape is trusted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ Members: TypeAlias = Mapping[str, Any]
 class Clicker(Struct, frozen=True):
     """The Slack account that acted. ``team`` is the account's team, which in Grid and Connect may not be the channel's.
 
-    ``teams`` and ``enterprises`` are all those that the payload names: a home accepts a click only if all are its own.
+    ``teams`` and ``enterprises`` are all those that the payload names: a home accepts a click only if all of them are
+    its own.
     """
 
     team: str
@@ -44,7 +45,7 @@ def pressed(body: Members, ours: Container[str], otherwise: str) -> tuple[str, J
     return name, value, object_of(body, "container", "") if "container" in body else {}
 
 
-def sent(body: Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, Members]:
+def submitted(body: Members, ours: Container[str], otherwise: str) -> tuple[str, JsonObject, Members]:
     """The callback id of the submitted modal, its metadata, and the entered values."""
     view = object_of(body, "view", "")
     callback = text_of(view, "callback_id", "view")
@@ -58,14 +59,14 @@ def sent(body: Members, ours: Container[str], otherwise: str) -> tuple[str, Json
 
 
 def time_of(container: Members) -> str:
-    """The time of the message that a button is on; "" if it is on no message that stands in a channel for all."""
+    """The time of the message that a button is on; "" if that is no ordinary message in a channel."""
     if container.get("type") != "message" or container.get("is_ephemeral") not in (None, False):
         return ""
     return optional_id(container, "message_ts", "container")
 
 
 def digest_of(metadata: JsonObject) -> str:
-    """The digest that a window of ours is about; "" if it names none."""
+    """The digest in the metadata of a window of ours; "" if there is none."""
     return "" if metadata.get("d") is None else text_of(metadata, "d", METADATA)
 
 
@@ -86,7 +87,7 @@ def clicker_of(body: Members) -> Clicker:
 
 
 def visitor_of(body: Members) -> Clicker:
-    """The account that has opened the app's Home, by the event that says so; ``InputError`` names the fault."""
+    """The account that opened the app's Home, from that event; ``InputError`` names the fault."""
     event = object_of(body, "event", "")
     team, enterprise = optional_id(body, "team_id", ""), optional_id(body, "enterprise_id", "")
     named = (frozenset(name for name in one if name) for one in ((team,), (enterprise,)))

@@ -11,7 +11,7 @@ from approvals.lists import ListView
 from approvals.model import CardView, TaskView
 from approvals.notices import Notice
 from approvals.ports import Absent, FindOutcome, MessageRef, NotPosted, Posted, PostInDoubt, PostOutcome, PostRefused
-from approvals.slack.blocks import plain_sections, shown
+from approvals.slack.blocks import escaped, plain_sections
 from approvals.slack.calls import Answered, call
 from approvals.slack.cards import Rendered, render, render_short
 from approvals.slack.lists import render as render_list
@@ -22,7 +22,7 @@ from core.errors import ConfigurationError
 from core.legible import embedded, visible
 
 EVENT_TYPE = "counterseal_approval"
-# Slack's names for a message that it does not take for what is in it.
+# Slack's errors for a message that it refuses because of its content.
 _TOO_MUCH = frozenset({
     "invalid_blocks", "invalid_blocks_format", "invalid_arguments", "msg_too_long", "msg_blocks_too_long",
     "too_many_blocks", "no_text", "invalid_attachments",
@@ -152,7 +152,7 @@ class SlackMessenger:
         return NotPosted(f"the channel has more than {_PAGES_MAX * _PAGE_MESSAGES} messages since the card was due")
 
     async def _know(self) -> NotPosted | PostInDoubt | PostRefused | None:
-        """Ask once who we are, and where our workspace is; None once we know."""
+        """Ask Slack once who we are, and where our workspace is; a failure, or None once we know."""
         if self._own_user is None:
             answer = await call(self._client.auth_test(), timeout_seconds=self._timeout_seconds)
             if not isinstance(answer, dict):
@@ -193,7 +193,7 @@ def _posted(answer: Answered | NotPosted | PostInDoubt | PostRefused, channel: s
 
 
 def _too_much(outcome: PostOutcome) -> bool:
-    """True if Slack refused the card for what it holds: a short form may be taken."""
+    """True if Slack refused the card because of its content: it may accept a short card."""
     return isinstance(outcome, PostRefused) and outcome.code in _TOO_MUCH
 
 
@@ -206,6 +206,6 @@ def _key_of(message: dict[str, Any]) -> str | None:
 
 def _words(text: str) -> Rendered:
     """Text as a message; the blocks hold all of it."""
-    line = embedded(shown(text, edges=False))
+    line = embedded(escaped(text, edges=False))
     short = line if len(line) <= 3000 else "A message from Counterseal"
     return Rendered(short, plain_sections(embedded(visible(text, edges=False))), complete=True)

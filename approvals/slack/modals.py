@@ -25,7 +25,7 @@ from approvals.slack.blocks import (
     words,
 )
 from approvals.slack.cards import BUTTON_WORDS, IN_BROWSER, actions, button, button_value, card_body, heading
-from approvals.slack.details import content_lines, outcome_lines, said_lines, vote_lines
+from approvals.slack.details import content_lines, outcome_lines, statement_lines, vote_lines
 from approvals.slack.folded import granted_words, word_of
 from approvals.talk import WORDS, Saying
 from core.durations import format_duration
@@ -40,7 +40,7 @@ GRANT_FIELD = "grant"
 ONCE = "once"
 
 
-# What each answer to a doubt causes.
+# The consequence of each answer to a doubt.
 _CAUSES = {
     Choice.HAPPENED: "The run goes on as if it was done once. Nothing is sent.",
     Choice.AGAIN: "The same call is sent once more. If it did happen after all, it happens twice.",
@@ -51,7 +51,7 @@ _CAUSES = {
 def review(view: CardView, page: int = 0) -> Block:
     """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision, at its top."""
     given = [f"*In advance:* {granted_words(view.granted)}"] if view.granted is not None else []
-    told = [*said_lines(view), *outcome_lines(view), *given, *vote_lines(view)]
+    told = [*statement_lines(view), *outcome_lines(view), *given, *vote_lines(view)]
     all_pages = pages(sections([*content_lines(view.content), *told]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
@@ -91,7 +91,7 @@ def answer(sentence: str) -> Block:
 
 
 def _offered(view: CardView) -> list[Block]:
-    """The row of buttons for what the viewer may say about the question now; nothing if that is nothing."""
+    """The row of buttons for what the viewer may say about the question now; none if they may say nothing."""
     value = button_value(view)
     drawn = [button(f"{WORDS[one]}…", f"{TALK}{one}", value) for one in Saying if one in view.offers]
     drawn += [button("Edit…", EDIT, value)] if EDITS in view.offers else []
@@ -99,7 +99,7 @@ def _offered(view: CardView) -> list[Block]:
 
 
 def _in_advance(view: CardView) -> list[Block]:
-    """The choice to allow the same again in advance, up to the bounds of policy; nothing if it lets nobody."""
+    """The choice to allow the same again in advance, within the bounds of policy; nothing if policy has none."""
     bounds = view.grants
     if bounds is None:
         return []

@@ -1,11 +1,11 @@
-"""Notices as Block Kit: direct messages about what became of a run. Pure. Text from outside is in monospace."""
+"""Notices as Block Kit: direct messages about the outcome of a run. Pure. Text from outside is in monospace."""
 
 from __future__ import annotations
 
 import json
 
 from approvals.notices import Hold, Line, Notice
-from approvals.slack.blocks import Block, code, link_line, plain, section, shown, words
+from approvals.slack.blocks import Block, code, escaped, link_line, plain, section, words
 from approvals.slack.cards import Rendered
 from approvals.slack.details import moment
 
@@ -15,13 +15,13 @@ ANSWER = "counterseal.talk.answers"
 HOLD = {name: f"counterseal.hold.{name}" for name in ("again", "without", "cancel")}
 HOLD_CALLBACK = "counterseal.hold"
 HOLD_WORDS = {"again": "Try again", "without": "Go on without it", "cancel": "Cancel the run"}
-# Longer texts are left out, never cut; the message says where all of it is.
+# Longer texts are left out, never cut; the message says where to find them.
 _LONG = 600
 _ELSEWHERE = "_too long for a message_"
 
 
 def render(notice: Notice) -> Rendered:
-    """Draw the notice: what became of it, why, by which rule, when; and the button to go on, if there is one."""
+    """Draw the notice: the outcome, why, by which rule, when; and the button to go on, if there is one."""
     lines = [_headline(notice), *_reason(notice.whole)]
     blocks = [section("\n".join(part)) for part in (lines[:1], lines[1:]) if part]
     if notice.lines:
@@ -30,15 +30,15 @@ def render(notice: Notice) -> Rendered:
         blocks.append(section("\n".join([*listed, *more])))
     blocks.append({"type": "context", "elements": [_small(" · ".join(_small_print(notice)))]})
     if notice.hold is not None:
-        blocks.append({"type": "context", "elements": [_small(_asked(notice.hold))]})
+        blocks.append({"type": "context", "elements": [_small(_recipients(notice.hold))]})
     buttons = _buttons(notice)
     return Rendered(notification(notice), [*blocks, *buttons, *link_line(notice.link)], complete=True)
 
 
 def notification(notice: Notice) -> str:
     """The line in a notification: a short sentence in which Slack interprets nothing."""
-    subject = shown(notice.whole.subject, edges=False)
-    subject = subject if len(subject) <= _LONG else shown(notice.workflow)
+    subject = escaped(notice.whole.subject, edges=False)
+    subject = subject if len(subject) <= _LONG else escaped(notice.workflow)
     return f"{_counted(notice)}{notice.whole.word}: {subject}"
 
 
@@ -86,8 +86,8 @@ def _small(text: str) -> Block:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
-def _asked(hold: Hold) -> str:
-    """Those who are asked; a mention rings their phones."""
+def _recipients(hold: Hold) -> str:
+    """The people who are asked; a mention rings their phones."""
     who = ", ".join(f"<@{account}>" for account in hold.accounts) or f"members of {words(hold.group)}"
     return f"For {who}: what becomes of it? All else goes on"
 

@@ -30,7 +30,7 @@ from approvals.slack.members import (
     optional_id,
     pressed,
     reason_of,
-    sent,
+    submitted,
     text_of,
     time_of,
     uuid_of,
@@ -53,7 +53,7 @@ _LIST_BUTTONS: Mapping[str, Choice | None] = {APPROVE: Choice.APPROVE, REJECT: C
 class Click(Struct, frozen=True):
     """A press of one of our buttons. ``choice`` is None for Review; ``channel`` is the message's, "" if unknown.
 
-    ``ts`` is the message's, "" for anything but an ordinary message: such a place is never a question's own.
+    ``ts`` is the message's, "" for anything but an ordinary message, which is never a question's own message.
     """
 
     choice: Choice | None
@@ -88,7 +88,7 @@ class Submission(Struct, frozen=True):
 
 
 class ListClick(Struct, frozen=True):
-    """A press of a button on the card of a list. ``choice`` is None for *Choose…*; ``mark`` is of that drawing."""
+    """A press of a button on the card of a list. ``choice`` is None for *Choose…*; ``mark`` is that card's mark."""
 
     choice: Choice | None
     approval_id: UUID
@@ -196,7 +196,7 @@ def parse_home_click(body: Members, action: str) -> tuple[UUID, Clicker, str]:
 
 def parse_submission(body: Members) -> Submission:
     """Parse a ``view_submission`` payload of one of our modals; ``InputError`` names the fault."""
-    callback, metadata, values = sent(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")
+    callback, metadata, values = submitted(body, (REASON_CALLBACK, REVIEW_CALLBACK), "is none of our modals")
     page = _page(metadata)
     choice: Choice | None = None
     if callback == REASON_CALLBACK:
@@ -210,13 +210,13 @@ def parse_submission(body: Members) -> Submission:
 
 def parse_revocation(body: Members) -> Submission:
     """Parse a ``view_submission`` payload of the window that takes a grant back; ``InputError`` names the fault."""
-    _, metadata, values = sent(body, (TAKE_BACK,), "is not the window that takes a grant back")
+    _, metadata, values = submitted(body, (TAKE_BACK,), "is not the window that takes a grant back")
     named = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), clicker_of(body))
     return Submission(*named, None, reason_of(values), 0, digest_of(metadata))
 
 
 def _granted(values: Members, choice: Choice | None) -> tuple[int, int] | None:
-    """Read what is allowed in advance; None for only this once. Its bounds are checked with the vote."""
+    """Read the grant; None if only this once is allowed. Its bounds are checked with the vote."""
     if choice is not Choice.APPROVE or GRANT_FIELD not in values:
         return None
     where = f"{VALUES}.{GRANT_FIELD}"
@@ -257,7 +257,7 @@ def parse_list_click(body: Members) -> ListClick:
 
 def parse_list_submission(body: Members) -> ListSubmission:
     """Parse a submission of a window about a list; ``InputError`` names the fault."""
-    callback, metadata, values = sent(body, (LIST_CALLBACK, LIST_REASON_CALLBACK), "is none of our modals")
+    callback, metadata, values = submitted(body, (LIST_CALLBACK, LIST_REASON_CALLBACK), "is none of our modals")
     choice, chosen = None, set()
     if callback == LIST_REASON_CALLBACK:
         choice = choice_of(metadata, "c", METADATA)
@@ -287,7 +287,7 @@ def parse_hold_click(body: Members) -> HoldClick:
 
 def parse_hold_submission(body: Members) -> HoldSubmission:
     """Parse a ``view_submission`` payload of the window about a held step; ``InputError`` names the fault."""
-    _, metadata, values = sent(body, (HOLD_CALLBACK,), "is not the window of a held step")
+    _, metadata, values = submitted(body, (HOLD_CALLBACK,), "is not the window of a held step")
     choice = text_of(metadata, "c", METADATA)
     if choice not in HOLD:
         raise InputError("is none of our choices", where=f"{METADATA}.c")
@@ -304,5 +304,5 @@ def parse_task_click(body: Members) -> TaskClick:
 
 def parse_task_submission(body: Members) -> TaskSubmission:
     """Parse a ``view_submission`` payload of a task's form, except its fields; ``InputError`` names the fault."""
-    _, metadata, values = sent(body, (TASK_CALLBACK,), "is not the form of a task")
+    _, metadata, values = submitted(body, (TASK_CALLBACK,), "is not the form of a task")
     return TaskSubmission(uuid_of(metadata, "t", METADATA), clicker_of(body), values, digest_of(metadata))

@@ -1,12 +1,12 @@
 """Socket Mode: Slack's requests over a connection that we open, for networks that let nothing in.
 
 The same listeners answer as over HTTP. An envelope is acknowledged, on the connection that brought it, only after its
-listener has ended: a click is acknowledged after its vote is committed. One that fails is not, and Slack tells the
-person, or sends it again. What Slack sends twice has one effect: each listener is idempotent, and one that is still at
-work, or has just ended, answers both.
+listener has ended: a click is acknowledged after its vote is committed. If the listener fails, it is not acknowledged,
+and Slack tells the person, or sends it again. An envelope that comes twice has one effect: each listener is idempotent,
+and one that is still at work, or has just ended, answers both.
 
-Slack closes connections when it likes, and says so before. Then we open the next one first, and let the old one end
-what it has begun. Any number of processes may hold connections: Slack sends each envelope to one of them. The client of
+Slack closes connections when it likes, and says so before. Then we open the next one first, and let the old one finish
+its work. Any number of processes may hold connections: Slack sends each envelope to one of them. The client of
 slack_sdk is not used: it closes the old connection before what came over it is acknowledged.
 """
 
@@ -31,7 +31,7 @@ from core.canonical import JsonObject, clean
 from core.clock import rest
 from core.errors import InputError
 
-# Slack closes a connection some seconds after it has said so; one that it forgets is closed by us.
+# Slack closes a connection some seconds after it has said so. If it does not, we close it.
 DRAIN_SECONDS = 30.0
 _OPEN_SECONDS, _PING_SECONDS = 10.0, 20.0
 _PAUSE_SECONDS, _PAUSE_MAX_SECONDS = 1.0, 60.0
@@ -54,9 +54,9 @@ class Sockets:
         self.connected = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Hold a connection until ``stop`` is set; what is under way is answered then.
+        """Hold a connection until ``stop`` is set, and then answer the envelopes that are being worked on.
 
-        A crash leaves what came unacknowledged: Slack sends it again, or the person clicks again.
+        A crash leaves envelopes unacknowledged: Slack sends them again, or people click again.
         """
         pause = _PAUSE_SECONDS
         async with aiohttp.ClientSession(trust_env=True) as session, asyncio.TaskGroup() as group:
@@ -88,7 +88,7 @@ class Sockets:
             return NotPosted(f"the connection failed: {type(error).__name__}")  # its address holds a ticket
 
     async def _until(self, leaving: asyncio.Event, held: asyncio.Task[bool], stop: asyncio.Event) -> bool:
-        """Wait until the next connection is wanted; true if this one had begun."""
+        """Wait until the next connection is needed; true unless this one has ended without a hello."""
         waits = [asyncio.create_task(one.wait()) for one in (leaving, stop)]
         try:
             await asyncio.wait({held, *waits}, return_when=asyncio.FIRST_COMPLETED)
@@ -98,12 +98,12 @@ class Sockets:
         return leaving.is_set() or not held.done() or held.result()
 
     async def _hold(self, socket: aiohttp.ClientWebSocketResponse, leaving: asyncio.Event, stop: asyncio.Event) -> bool:
-        """Answer what comes over one connection until it ends; true if Slack has said hello on it."""
+        """Answer the envelopes of one connection until it ends; true if Slack has said hello on it."""
         begun, answering = False, set[asyncio.Task[None]]()
         closing = asyncio.create_task(_close(socket, leaving, stop, answering))
         try:
             async for message in socket:
-                told = _told(message)
+                told = _message(message)
                 match told.get("type"):
                     case "hello":
                         begun = True
@@ -131,7 +131,7 @@ class Sockets:
         return begun
 
     async def _answer(self, socket: aiohttp.ClientWebSocketResponse, envelope: JsonObject) -> None:
-        """Let the listeners answer, and acknowledge with that. Without an acknowledgement Slack says that it failed."""
+        """Let the listeners answer, and acknowledge with that. Without it, Slack tells the person that it failed."""
         key, payload = str(envelope["envelope_id"]), envelope.get("payload")
         if key not in self._answers:
             known = payload if isinstance(payload, dict) else {}
@@ -159,8 +159,8 @@ async def _dispatched(dispatch: Dispatch, payload: JsonObject) -> BoltResponse:
         return BoltResponse(status=503)
 
 
-def _told(message: aiohttp.WSMessage) -> JsonObject:
-    """A message of Slack; empty if it is none."""
+def _message(message: aiohttp.WSMessage) -> JsonObject:
+    """A message of Slack as an object; empty if it is none."""
     try:
         return parse_object(str(message.data).encode(), bytes_max=_ENVELOPE_BYTES_MAX, where="envelope")
     except (InputError, UnicodeEncodeError):
@@ -173,7 +173,7 @@ async def _close(
     stop: asyncio.Event,
     answering: set[asyncio.Task[None]],
 ) -> None:
-    """Close the connection when we stop, with what is under way answered, or some time after Slack has ended it."""
+    """Close the connection when we stop and all open work is answered, or some time after Slack has ended it."""
     waits = [asyncio.create_task(one.wait()) for one in (leaving, stop)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -21,7 +21,7 @@ from approvals.slack.members import (
     object_of,
     pressed,
     reason_of,
-    sent,
+    submitted,
     text_of,
     uuid_of,
 )
@@ -45,7 +45,7 @@ class TalkClick(Struct, frozen=True):
 
 
 class TalkSubmission(Struct, frozen=True):
-    """A submitted window with what somebody says about a question. ``to`` is whom it is handed to, "" for nobody."""
+    """A submitted window with what somebody says about a question. ``to`` is who it is handed to, "" for nobody."""
 
     saying: Saying
     approval_id: UUID
@@ -65,7 +65,7 @@ def parse_talk_click(body: Members) -> TalkClick:
 
 def parse_talk_submission(body: Members) -> TalkSubmission:
     """Parse a ``view_submission`` payload of the window with what is said; ``InputError`` names the fault."""
-    _, metadata, values = sent(body, (TALK_CALLBACK,), "is not the window of something to say")
+    _, metadata, values = submitted(body, (TALK_CALLBACK,), "is not the window of something to say")
     place = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), digest_of(metadata))
     return TalkSubmission(_saying(metadata), *place, clicker_of(body), reason_of(values), _whom(values))
 
@@ -81,9 +81,10 @@ class ListTalkClick(Struct, frozen=True):
 
 
 class ListTalkSubmission(Struct, frozen=True):
-    """A submitted window with what somebody says about the question ``about`` of a list, whose whole mark is ``mark``.
+    """A submitted window with what somebody says about the question ``about`` of the list with the mark ``mark``.
 
-    ``mark`` is "" unless ``Windows`` knows that the window was opened for this account. ``to`` as of a talk.
+    ``mark`` is "" unless ``Windows`` knows that the window was opened for this account. ``to`` is as in
+    ``TalkSubmission``.
     """
 
     saying: Saying
@@ -104,7 +105,7 @@ def parse_list_talk_click(body: Members) -> ListTalkClick:
 
 def parse_list_talk(body: Members) -> ListTalkSubmission:
     """Parse a ``view_submission`` payload of the window with what is said about a list's question."""
-    _, metadata, values = sent(body, (LIST_TALK,), "is not the window of something to say")
+    _, metadata, values = submitted(body, (LIST_TALK,), "is not the window of something to say")
     about = uuid_of(_selected(values, ABOUT_FIELD), "value", f"{VALUES}.{ABOUT_FIELD}")
     to = _whom(values)
     told = (_saying(metadata), uuid_of(metadata, "a", METADATA), digest_of(metadata), about)
@@ -123,7 +124,7 @@ def _selected(values: Members, field: str) -> Members:
 
 
 def _whom(values: Members) -> str:
-    """The id or key of whom it is handed to, "" for nobody."""
+    """The id or key of the person or group to whom it is handed, "" for nobody."""
     if TO_FIELD not in values:
         return ""
     return text_of(_selected(values, TO_FIELD), "value", f"{VALUES}.{TO_FIELD}")
@@ -158,6 +159,6 @@ def parse_edit_click(body: Members) -> EditClick:
 
 def parse_edit(body: Members) -> EditSubmission:
     """Parse a ``view_submission`` payload of the window in which it was edited; ``InputError`` names the fault."""
-    _, metadata, values = sent(body, (EDIT_CALLBACK,), "is not the window of an edit")
+    _, metadata, values = submitted(body, (EDIT_CALLBACK,), "is not the window of an edit")
     place = (uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA), digest_of(metadata))
     return EditSubmission(*place, clicker_of(body), values)

@@ -1,7 +1,7 @@
 """Listeners of what people say about a question: each button opens a window of ours, whose text is committed.
 
-A button may stand in a window, on a message to one person, or anywhere: it only opens a window that we draw ourselves,
-which repeats the question. What is said counts from that window alone (``windows``).
+A button may be in a window, on a message to one person, or anywhere: it only opens a window that we draw ourselves,
+which repeats the question. Words count only from that window (``windows``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from approvals.slack import modals
 from approvals.slack.blocks import Block, context, plain, plain_sections, sections
 from approvals.slack.calls import call
 from approvals.slack.cards import heading
-from approvals.slack.details import said_lines
+from approvals.slack.details import statement_lines
 from approvals.slack.talk_payloads import (
     TALK_CALLBACK,
     TO_FIELD,
@@ -58,10 +58,10 @@ class TalkService(Protocol):
     """The service behind these listeners. It finds the person itself, and checks every right anew."""
 
     async def look(self, click: TalkClick) -> tuple[CardView, Mapping[str, str]] | str:
-        """The question with those to whom it may be handed; or why this person may not say this now."""
+        """The question, with the people to whom it may be handed; or why this person may not say this now."""
 
     async def say(self, submission: TalkSubmission) -> tuple[bool, str]:
-        """Record what was said; if the text has to be another one, and a sentence for the person."""
+        """Record what was said. Returns true if the text must be corrected, and a sentence for the person."""
 
 
 def listen(bolt: AsyncApp, windows: Windows, service: TalkService) -> None:
@@ -79,7 +79,7 @@ def listen(bolt: AsyncApp, windows: Windows, service: TalkService) -> None:
         wrong, sentence = False, NOT_THEIRS
         if windows.opened(body["view"], said.clicker):
             wrong, sentence = await service.say(said)
-        await ack(**told(sentence, wrong=wrong))
+        await ack(**response(sentence, wrong=wrong))
 
     bolt.action(re.compile(re.escape(modals.TALK) + r"[a-z_]+"))(on_button)
     bolt.view(TALK_CALLBACK)(on_words)
@@ -93,8 +93,8 @@ async def opened(client: AsyncWebClient, body: Mapping[str, Any], trigger_id: st
         _log.warning("a window could not be opened: %s", done.message)
 
 
-def told(sentence: str, *, wrong: bool) -> dict[str, Any]:
-    """The answer to a window: an error beside its text, or the sentence in its place."""
+def response(sentence: str, *, wrong: bool) -> dict[str, Any]:
+    """The answer to a window: an error beside the text field, or a window with the sentence."""
     if wrong:
         return {"response_action": "errors", "errors": {modals.REASON_FIELD: sentence}}
     return {"response_action": "update", "view": modals.answer(sentence)}
@@ -102,7 +102,7 @@ def told(sentence: str, *, wrong: bool) -> dict[str, Any]:
 
 def _window(saying: Saying, view: CardView, choices: Mapping[str, str]) -> Block:
     """A window that repeats the question and what was said about it, and takes the words."""
-    repeated = [*plain_sections(embedded(visible(heading(view), edges=False))), *sections(said_lines(view))]
+    repeated = [*plain_sections(embedded(visible(heading(view), edges=False))), *sections(statement_lines(view))]
     metadata: JsonObject = {"a": str(view.approval_id), "n": view.nonce, "d": view.digest, "s": str(saying)}
     return asking(saying, repeated, choices, TALK_CALLBACK, metadata)
 
@@ -110,7 +110,7 @@ def _window(saying: Saying, view: CardView, choices: Mapping[str, str]) -> Block
 def asking(
     saying: Saying, repeated: list[Block], choices: Mapping[str, str], callback: str, metadata: JsonObject
 ) -> Block:
-    """A window that repeats what it is about, takes the words, and says what they cause."""
+    """A window that repeats its subject, takes the words, and says what they cause."""
     asked: list[Block] = [_whom(choices)] if saying is Saying.HANDS_ON else []
     element = {"type": "plain_text_input", "action_id": modals.REASON_FIELD, "multiline": True}
     element["max_length"] = REASON_CHARACTERS_MAX

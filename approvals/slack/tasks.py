@@ -15,12 +15,12 @@ from approvals.slack.blocks import (
     code,
     echo_bytes,
     entry,
+    escaped,
     fits_message,
     header,
     link_line,
     plain,
     sections,
-    shown,
     small_print,
 )
 from approvals.slack.cards import Rendered, button
@@ -90,8 +90,8 @@ def _ask_lines(view: TaskView) -> list[str]:
 
 
 def notification(words: str, title: str) -> str:
-    """The line in a notification: a title is shown in full or, if it is long, not at all."""
-    return f"{words}: {code(title)}" if len(shown(title)) <= _SHORT else words
+    """The line in a notification. It shows the title in full or, if that is long, not at all."""
+    return f"{words}: {code(title)}" if len(escaped(title)) <= _SHORT else words
 
 
 def _state_lines(view: TaskView) -> list[str]:
@@ -115,7 +115,7 @@ def _short_lines(view: TaskView) -> list[str]:
 
 
 def _if_short(label: str, text: str) -> list[str]:
-    return entry(label, text) if text and len(shown(text)) <= _SHORT else []
+    return entry(label, text) if text and len(escaped(text)) <= _SHORT else []
 
 
 def _button(view: TaskView) -> list[Block]:

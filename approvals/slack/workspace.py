@@ -25,7 +25,7 @@ from core.terms import GroupQuorum, GroupSource
 
 _log = logging.getLogger("counterseal.slack")
 
-# Seconds for which an answer about an account is cached. A person deactivated meanwhile still counts for so long.
+# Seconds for which an answer about an account is cached. A person who is deactivated still counts for this long.
 KNOWN_SECONDS = 30.0
 KNOWN_MAX = 1000
 _NO_MEMBER = ("deleted", "is_bot", "is_workflow_bot", "is_connector_bot", "is_restricted", "is_ultra_restricted")
@@ -186,7 +186,7 @@ class SlackUserGroups:
     async def members(self, wanted: Collection[GroupQuorum]) -> Mapping[str, frozenset[str]] | None:
         """The accounts in each Slack group that Slack knows, each as ``user`` and ``team/user``."""
         groups = {group.key: group.group for group in wanted if group.source is GroupSource.SLACK_GROUP}
-        found = dict(zip(groups, await asyncio.gather(*map(self._asked, groups.values())), strict=True))
+        found = dict(zip(groups, await asyncio.gather(*map(self._users, groups.values())), strict=True))
         if any(isinstance(answer, NotPosted | PostInDoubt) for answer in found.values()):
             return None
         home = await self._workspace.home() if self._workspace is not None else None
@@ -195,10 +195,10 @@ class SlackUserGroups:
         return {key: users | {f"{team}{user}" for user in users for team in teams} for key, users in members.items()}
 
     async def _members(self, group: str) -> frozenset[str] | None:
-        users = await self._asked(group)
+        users = await self._users(group)
         return users if isinstance(users, frozenset) else None
 
-    async def _asked(self, group: str) -> frozenset[str] | NotPosted | PostInDoubt | PostRefused:
+    async def _users(self, group: str) -> frozenset[str] | NotPosted | PostInDoubt | PostRefused:
         """The users in a group, or a failure: Slack is unavailable, or it refuses."""
         request = self._client.usergroups_users_list(usergroup=group, include_disabled=False)
         answer = await call(request, timeout_seconds=self._timeout_seconds)

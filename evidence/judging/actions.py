@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from evidence.events import EventType as E
-from evidence.judging.case import Case, Judge, Step, parted
+from evidence.judging.case import Case, Judge, Step, split_key
 from evidence.judging.people import GATE, IN_DOUBT, Asked, People
 from evidence.judging.terms import (
     OPERATORS,
@@ -49,7 +49,7 @@ class _Decided(Struct):
 
 
 class Actions(Judge):
-    """Follows decisions and effects. ``done`` names the steps of which an effect is known to have happened."""
+    """Follows decisions and effects. ``done`` names the steps whose effects are known to have happened."""
 
     name = "actions"
 
@@ -66,7 +66,7 @@ class Actions(Judge):
         self._canceled = False
         self._does = {
             E.DECISION_MADE: self._decide,
-            E.APPROVAL_REQUESTED: self._asked,
+            E.APPROVAL_REQUESTED: self._question,
             E.ACTION_INTENDED: self._intend,
             E.ACTION_DOUBT_RESOLVED: self._resolve,
             E.ACTION_UNNEEDED: self._unneeded,
@@ -136,8 +136,8 @@ class Actions(Judge):
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
-    def _asked(self, event: dict[str, Any]) -> None:
-        """Compare a question with the decision that wanted it, or the gate that it is of."""
+    def _question(self, event: dict[str, Any]) -> None:
+        """Compare a question with the decision, the gate or the doubt that it is about."""
         asked = self.people.asked.get(event["data"]["approval"])
         if asked is None or asked.seq != event["seq"]:
             return
@@ -163,7 +163,7 @@ class Actions(Judge):
             for why in weaker(terms, [rules[rule] for rule in decision.rules if rule in rules]):
                 self.fault(event, why)
         elif asked.kind == GATE and self.steps is not None:
-            gate = self.steps().get(parted(event["step"])[1])
+            gate = self.steps().get(split_key(event["step"])[1])
             if gate is None or gate.operation != "approve":
                 self.fault(event, f"{event['step']} is no gate of the workflow")
             elif (name := other_gate(terms, gate)) is not None:
@@ -176,12 +176,12 @@ class Actions(Judge):
                 self.fault(event, f"nothing lets {strange[0]} decide about this doubt")
 
     def _card(self, event: dict[str, Any], asked: Asked, decision: _Decided | None) -> None:
-        """Compare the card with what it is about."""
+        """Compare the card with the action or the gate that it is about."""
         question = asked.question
         card = None if question is None else question.card
         if card is None:
             withheld = question is not None and event["data"].get("secret") is not True
-            if self.whole and withheld and not self.case.apart:
+            if self.whole and withheld and not self.case.sidecar_missing:
                 self.fault(event, "its card is withheld although nothing on it is secret")
             return
         wanted: dict[str, object] = {
@@ -202,7 +202,7 @@ class Actions(Judge):
                 self.fault(event, f"the card shows another {name} than what was judged")
 
     def _shown_rules(self, event: dict[str, Any], shown: list[str], decision: _Decided) -> None:
-        """The card names the rules that ask people, and no others."""
+        """Judge that the card names the rules that ask people, and no others."""
         if strange := [one for one in shown if one not in decision.rules]:
             self.fault(event, f"the card names the rule {strange[0]!r}, which the decision does not")
             return
@@ -237,7 +237,7 @@ class Actions(Judge):
         self._effects[data["receipt"]] = _Effect(data["action"], data["operation"], step, data["attempt"], gate=gate)
 
     def _gate(self, event: dict[str, Any], effect: _Effect | None) -> str | None:
-        """The call that an agent carries out by its one permit; None if it is carried out from here."""
+        """The call that an agent carries out by its one permit; None if the runtime carries it out."""
         definition, operation, told = self.case.definition, event["data"]["operation"], event["data"].get("gate")
         gate = told if effect is None else effect.gate
         if gate is not None and any(one.gate and one.step == event["step"] for one in self._effects.values()):

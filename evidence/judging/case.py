@@ -17,12 +17,12 @@ from evidence.members import check_members
 
 # The time for which people may answer if the terms of their question name none.
 EXPIRES_SECONDS = 7 * 24 * 3600
-# The database refuses a line that is this far ahead of its clock, and lines bound the time from below or from above.
+# The tolerance of comparisons of times: the database refuses a line that is further ahead of its clock.
 CLOCK_SECONDS = 10.0
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True):
-    """One step as it was compiled. ``within`` is the step that holds it, ``branch`` the part of that (``then``, ...).
+    """One step as it was compiled. ``within`` is the step around it, ``branch`` the part of that step (``then``, ...).
 
     ``tools`` are the sources of an agent's tools, each with the operation of its calls; ``terms`` those of a gate;
     ``workflow`` is the one that it starts.
@@ -44,7 +44,7 @@ _INSIDE = ("transform",)
 COMPOSITES = frozenset({"if", "foreach", "while"})
 
 
-# The members of a declaration that are judged, and the one that stands for the rest if that is withheld: its digest.
+# The members of a declaration that are judged, and the member that holds its digest if the rest is withheld.
 JUDGED, WITHHELD = ("connector", "side_effects", "in_doubt"), "withheld"
 
 
@@ -94,7 +94,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
         return next((one for one in self.migrated if one.edition == edition), None)
 
     def check_closed(self) -> None:
-        """Refuse what nothing binds: more of a withheld declaration than is judged, and unknown terms of a gate."""
+        """Refuse members that no digest covers: unjudged ones of a withheld declaration, unknown terms of a gate."""
         for declared in (*self.operations.values(), *self.added.values()):
             if WITHHELD in declared:
                 check_members("declaration", declared, frozenset({"name", *JUDGED, WITHHELD}))
@@ -108,11 +108,11 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def withheld(self) -> int:
-        """The number of declarations of which the bundle has the digest and what they say of effects."""
+        """The number of declarations of which the bundle holds only the digest and the judged members."""
         return sum(WITHHELD in declared for declared in (*self.operations.values(), *self.added.values()))
 
     def effect(self, operation: str) -> bool | None:
-        """True if the operation changes something outside; None if it is none of the declared ones."""
+        """True if the operation changes something outside; None if it is not declared."""
         declared = self.declared(operation)
         return None if declared is None else declared.get("side_effects") != "none"
 
@@ -123,7 +123,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
         return re.split("[.:]", handler, maxsplit=1)[0] in _INSIDE and self.effect(operation) is False
 
     def at_agents(self, operation: str) -> bool | None:
-        """True if agents carry it out themselves, by permits; None if its declaration is not to be seen."""
+        """True if agents carry it out themselves, by permits; None if its declaration is withheld."""
         handler = (self.declared(operation) or {}).get("handler")
         return handler.startswith("agent:") if isinstance(handler, str) else None
 
@@ -133,7 +133,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Question(Struct, frozen=True):
-    """A question: by what its answers are judged, and the card as it was shown, if that is disclosed."""
+    """A question: the terms by which its answers are judged, and the card as it was shown, if that is disclosed."""
 
     kind: str
     requester: str
@@ -164,7 +164,7 @@ class Person(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Extract(Struct, frozen=True, forbid_unknown_fields=True):
-    """The part of one directory that concerns a run: its voters, and for whom the principals in it stand."""
+    """The part of one directory that concerns a run: its voters, and the people whom its principals may be."""
 
     people: Mapping[str, Person]
     principals: Mapping[str, tuple[str, ...]]
@@ -177,8 +177,8 @@ class Extract(Struct, frozen=True, forbid_unknown_fields=True):
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
 
-    def meant(self, principal: str) -> frozenset[str]:
-        """The people whom a principal may mean."""
+    def people_of(self, principal: str) -> frozenset[str]:
+        """The people whom a principal may be."""
         return frozenset(self.principals.get(principal, ()))
 
 
@@ -187,30 +187,30 @@ Questions: TypeAlias = Callable[[str], Question | None]
 
 
 class Case(Struct):
-    """Everything besides the events. ``apart`` says that cards stand in a sidecar that is not here."""
+    """Everything besides the events. With ``sidecar_missing``, the cards are in a sidecar that is not here."""
 
     questions: Questions
     definition: Definition | None = None
     extracts: Mapping[str, Extract] = field(default_factory=dict)
     policies: Mapping[str, JsonObject] = field(default_factory=dict)
     tenant: Sequence[dict[str, Any]] | None = None
-    apart: bool = False
+    sidecar_missing: bool = False
 
 
-def parted(key: str) -> tuple[str, str, str]:
-    """The iterations around a step's key with their last dot, its node, and the turn and call within an agent."""
+def split_key(key: str) -> tuple[str, str, str]:
+    """Split a step's key: the iterations around it with their last dot, its node, the turn and call of an agent."""
     outer, _, inner = key.partition("/")
     around, dot, node = outer.rpartition(".")
     return around + dot, node, inner
 
 
 def may_mean(principal: str, person: str) -> bool:
-    """True if a text may name this person even without a directory: by their id."""
+    """True if a principal may be this person by their id, which needs no directory."""
     return f"person:{person.casefold()}" in readings(principal)
 
 
 def seconds_between(first: str, last: str) -> float:
-    """The seconds from one time of a line to another."""
+    """The seconds from the time of one line to that of another."""
     return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
 
 
@@ -225,7 +225,7 @@ class Judge:
         self.faults: list[str] = []
 
     def observe(self, event: dict[str, Any]) -> None:
-        """Follow one event of the chain. This one judges nothing."""
+        """Follow one event of the chain. The base class judges nothing."""
 
     def end(self) -> None:
         """Judge what only the whole history shows."""

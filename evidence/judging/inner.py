@@ -1,4 +1,4 @@
-"""Judges agents, and runs within: a call needs the answer that made it, a step that runs another names the run."""
+"""Judges agents and child runs: a call needs the answer that made it; a step that starts a run must name it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from evidence.events import EventType as E
-from evidence.judging.case import Case, Judge, parted
+from evidence.judging.case import Case, Judge, split_key
 from evidence.judging.steps import RUNNING, SUCCEEDED, Steps
 
 _STARTS = ("run", "continue_with")
@@ -41,7 +41,7 @@ class Inner(Judge):
             tools = frozenset(map(str, data["tools"] or ()))
             self._agents[str(key)] = _Agent(str(data["model"]), tools, event["seq"])
             steps = self.steps.steps
-            step = None if steps is None else steps.get(parted(str(key))[1])
+            step = None if steps is None else steps.get(split_key(str(key))[1])
             if step is not None and (data["model"] != step.model or tools != {*(step.tools or ())}):
                 self.fault(event, f"{key} has another model, or other tools, in the workflow")
         elif kind == E.AGENT_ANSWERED:
@@ -58,7 +58,7 @@ class Inner(Judge):
 
     def _at(self, key: str) -> tuple[_Agent | None, int, int]:
         """The agent of a turn or a call, and their numbers."""
-        prefix, node, inner = parted(key)
+        prefix, node, inner = split_key(key)
         turn, _, call = inner.partition("/")
         numbers = (int(turn) if turn.isdecimal() else 0, int(call) if call.isdecimal() else 0)
         return (self._agents.get(prefix + node), *numbers)
@@ -89,7 +89,7 @@ class Inner(Judge):
         steps = self.steps.steps
         if steps is None:
             return operation in (source, "task", "run")
-        step = steps.get(parted(key)[1])
+        step = steps.get(split_key(key)[1])
         return step is not None and (step.tools or {}).get(source) == operation
 
     def _answered(self, event: dict[str, Any], key: str) -> None:
@@ -122,6 +122,6 @@ class Inner(Judge):
             self.fault(event, "a run is started by no step that runs another")
         self._started.add(key)
         steps = self.steps.steps
-        step = None if steps is None else steps.get(parted(key)[1])
+        step = None if steps is None else steps.get(split_key(key)[1])
         if step is not None and "/" not in key and step.workflow != event["data"]["workflow"]:
             self.fault(event, f"{key} runs {step.workflow}, and {event['data']['workflow']} was started")

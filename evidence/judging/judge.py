@@ -13,8 +13,8 @@ from evidence.judging.people import People
 from evidence.judging.standing import Standing
 from evidence.judging.steps import Steps
 
-# The events that the judges know, and what they may mean for what goes out. One of any other type is newer than this
-# verifier, which says so: whoever adds a type has it judged, and adds it here.
+# The events that the judges know. An event of any other type is newer than this verifier, which says so. Whoever adds
+# a type to the audit has it judged, and adds it here.
 KNOWN: frozenset[str] = frozenset({
     E.RUN_OPENED, E.RUN_STARTED, E.RUN_REFERENCE_SET, E.RUN_EXTENDED, E.RUN_CONTINUED, E.RUN_CANCELED, E.RUN_PAUSED,
     E.RUN_RESUMED, E.RUN_CLOSED, E.RUN_REOPENED, E.RUN_SEALED, E.RUN_MIGRATED, E.RUN_FORKED,

@@ -1,4 +1,4 @@
-"""Judges questions and answers: quorum, separation of duties, membership then, escalation, expiry, freshness."""
+"""Judges questions and answers: quorum, separation of duties, membership at the time, escalation, expiry, freshness."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evidence.judging.case import (
     Question,
     seconds_between,
 )
-from evidence.judging.voters import barred, broke, decides_for, gave, glass_closed, holds, keys_of, no_glass, not_anew
+from evidence.judging.voters import barred, broke, decides_for, gave, glass_closed, holds, keys_of, no_glass, no_login
 
 ACTION, GATE, IN_DOUBT = "action", "gate", "in_doubt"
 _CHOICES = {ACTION: ("approve", "reject"), GATE: ("approve", "reject"), IN_DOUBT: ("happened", "again", "fail")}
@@ -31,7 +31,7 @@ _SAID = (ASKS, ANSWERS, "comments")
 
 
 class Vote(Struct, frozen=True):
-    """A vote that was recorded, by whom and for which groups, and at what time for whom, if not for its voter."""
+    """A recorded vote and the groups for which it counts. ``behalf`` is the person whom the voter stood in for."""
 
     voter: str
     choice: str
@@ -42,12 +42,12 @@ class Vote(Struct, frozen=True):
 
     @property
     def people(self) -> frozenset[str]:
-        """Those who have spoken by it."""
+        """The people for whom the vote speaks: its voter, and whoever the voter stood in for."""
         return frozenset({self.voter, self.behalf} - {""})
 
 
 class Asked(Struct):
-    """One question and what became of it. ``question`` is None if the bundle withholds it."""
+    """One question and its state. ``question`` is None if the bundle withholds it."""
 
     at: str
     step: str | None
@@ -64,7 +64,7 @@ class Asked(Struct):
     used: list[int] = field(default_factory=list)
 
     def carried(self, votes: Mapping[str, Vote], choice: str) -> bool:
-        """True if these votes meet the terms for this choice, without those of people who answered about it."""
+        """True if these votes meet the terms for this choice. Votes of people who answered may not count."""
         if not self.answers_count:
             votes = {who: one for who, one in votes.items() if one.glass or one.people.isdisjoint(self.answered)}
         if self.question is None:
@@ -97,7 +97,7 @@ class People(Judge):
         self._requester = ""
         self._does = {
             E.APPROVAL_REQUESTED: self._requested,
-            E.APPROVAL_SAID: self._said,
+            E.APPROVAL_SAID: self._statement,
             E.APPROVAL_REASSIGNED: self._handed,
             E.APPROVAL_EDITED: self._edited,
             E.APPROVAL_VOTED: self._voted,
@@ -150,8 +150,8 @@ class People(Judge):
         if kind != GATE and (strange := sorted(self._editors.get(str(event["step"]), set()) - shaped)):
             self.fault(event, f"{strange[0]} edited it, and is not among those who shaped it")
 
-    def _said(self, event: dict[str, Any], asked: Asked | None) -> None:
-        """Judge what was said. Whoever may decide asks for more; whoever answers has a part in it from then on."""
+    def _statement(self, event: dict[str, Any], asked: Asked | None) -> None:
+        """Judge a statement. Only people who may decide ask for more; whoever answers has a part in it from then on."""
         assert asked is not None
         said, who = event["data"]["said"], event["actor"]["id"]
         if said not in _SAID:
@@ -161,7 +161,7 @@ class People(Judge):
             asked.answered.add(who)
 
     def _handed(self, event: dict[str, Any], asked: Asked | None) -> None:
-        """A question is handed on to those who may decide it, and to nobody else."""
+        """Judge that a question is handed on to people who may decide it, and to nobody else."""
         assert asked is not None
         self._talks(event, asked, decides=True)
         to, question = str(event["data"]["to"]), asked.question
@@ -171,7 +171,7 @@ class People(Judge):
             self.fault(event, f"it was handed to {to[:100]}, who may not decide it")
 
     def _edited(self, event: dict[str, Any], asked: Asked | None) -> None:
-        """Judge an edit, by whoever may decide or has asked. The question takes no vote any more."""
+        """Judge an edit: its author may decide, or asked for the action. The question takes no more votes."""
         assert asked is not None
         who, question = event["actor"]["id"], asked.question
         self._talks(event, asked, decides=False)
@@ -223,14 +223,14 @@ class People(Judge):
         if asked.question is not None:
             self._may(event, asked, asked.question, groups)
         behalf = str(data.get("on_behalf") or "")
-        counts = groups if data.get("groups") else self._every(asked)
+        counts = groups if data.get("groups") else self._groups_asked(asked)
         vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"], data.get("glass") is True)
-        # A vote for somebody else speaks for both: neither has another seat.
+        # A vote for somebody else speaks for both people: it replaces the earlier vote of either.
         asked.votes = {one: told for one, told in asked.votes.items() if told.people.isdisjoint(vote.people)}
         asked.votes[voter] = vote
 
-    def _every(self, asked: Asked) -> frozenset[str]:
-        """The groups of a vote whose line is of an earlier release, and does not tell them: all that were asked."""
+    def _groups_asked(self, asked: Asked) -> frozenset[str]:
+        """All groups that were asked: lines of earlier releases do not name the groups of a vote."""
         if self.whole or asked.question is None:
             return frozenset()
         return keys_of(asked.question.terms, escalated=asked.escalated)
@@ -261,7 +261,7 @@ class People(Judge):
         self._member(event, data.get("directory"), voter, groups)
         if self.whole and not (isinstance(data.get("identity"), dict) and data["identity"]):
             self.fault(event, f"nothing says how {voter} was known")
-        if asked.kind == ACTION and (why := not_anew(event, asked.at, terms.step_up_seconds)) is not None:
+        if asked.kind == ACTION and (why := no_login(event, asked.at, terms.step_up_seconds)) is not None:
             self.fault(event, why)
 
     def _member(self, event: dict[str, Any], directory: object, voter: str, groups: frozenset[str]) -> None:
@@ -280,7 +280,7 @@ class People(Judge):
             self.fault(event, f"{whose} was not in {strange[0]} by the directory of that time")
 
     def _delegated(self, event: dict[str, Any], asked: Asked, behalf: str, groups: frozenset[str]) -> None:
-        """Judge if one person might decide for another then: by that one's own record, on those days."""
+        """Judge if the voter might stand in for another person, by that person's record at that time."""
         voter, own = event["actor"]["id"], asked.votes.get(behalf)
         extract = self.case.extracts.get(str(event["data"].get("directory")))
         if own is not None and not own.behalf:
@@ -346,15 +346,15 @@ class People(Judge):
             self.fault(event, f"an answer is used that was {asked.status}")
         if asked.used:
             self.fault(event, "the answer was used before")
-        self._still(event, asked)
+        self._judge_use(event, asked)
 
     def _intended(self, event: dict[str, Any], asked: Asked | None) -> None:
         assert asked is not None
         if asked.kind != ACTION:
             self.fault(event, "an action was let out by the answer to another question")
-        self._still(event, asked)
+        self._judge_use(event, asked)
 
-    def _still(self, event: dict[str, Any], asked: Asked) -> None:
+    def _judge_use(self, event: dict[str, Any], asked: Asked) -> None:
         """Judge if the answer stands when it is used: it is fresh, and its voters may still vote."""
         question = asked.question
         if asked.edited:

@@ -1,4 +1,4 @@
-"""Judges what stood in the tenant when an action was let out: no pause held it, and its policies were in force."""
+"""Judges the tenant's state when an action was let out: no pause held it, and its policies were in force."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from evidence.events import EventType as E
 from evidence.judging.case import Case, Judge, seconds_between
 
 _BY_PEOPLE = (E.APPROVAL_VOTED, E.ACTION_INTENDED, E.APPROVAL_CONSUMED)
-# What is published while somebody votes is judged by the one before or by the one after.
+# A vote that crosses the publication of a directory may be judged by the one before or by the one after.
 CROSSED_SECONDS = 60
 _OF_POLICIES = (E.POLICY_ACTIVATED, E.POLICY_RETIRED)
 
 
 class Standing(Judge):
-    """Follows intents, by their stop numbers. A line of the tenant holds for every intent of a greater one."""
+    """Follows intents, by their stop numbers. A line of the tenant applies to every intent with a greater number."""
 
     name = "pauses and policies in force"
 
@@ -69,8 +69,8 @@ class Standing(Judge):
         """The words that say how much was compared."""
         return f"{self.compared} intents compared with {len(self._lines)} lines of the tenant"
 
-    def named(self, run: str) -> None:
-        """Say which run this is: pauses name it."""
+    def set_run(self, run: str) -> None:
+        """Tell which run is judged, because a pause may name it."""
         self._run = run
 
     def _intended(self, event: dict[str, Any], stop: int) -> None:

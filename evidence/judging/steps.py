@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from evidence.events import EventType as E
 from evidence.judging.actions import Actions
-from evidence.judging.case import COMPOSITES, Case, Judge, Step, parted
+from evidence.judging.case import COMPOSITES, Case, Judge, Step, split_key
 
 RUNNING, SUCCEEDED, FAILED, CANCELED = "running", "succeeded", "failed", "canceled"
 _OVER = frozenset({SUCCEEDED, FAILED, CANCELED})
-# What a step may do in each state, and the state that follows; "" is a step of which nothing was told.
+# For each event, the state that follows and the states in which it may happen; "" is a step without any event yet.
 _MOVES: Mapping[str, tuple[str, frozenset[str]]] = {
     E.STEP_STARTED: ("running", frozenset({"", "resumed", "expired"})),
     E.STEP_SUCCEEDED: (SUCCEEDED, frozenset({"running"})),
@@ -34,7 +34,7 @@ _GATE = "approve"
 _ANSWERS = ("again", "without", "cancel")
 _STATUSES = ("succeeded", "failed_terminal", "canceled")
 
-# An edition has the places and the kinds of steps, and not what each does.
+# Editions hold where steps are and their operations, but not their inputs, so these cannot be compared.
 _UNCOMPARED = (
     "not evaluated: that nothing behind a passed gate is another, and nothing is done twice; compare the texts"
 )
@@ -71,7 +71,7 @@ class Steps(Judge):
 
     @property
     def words(self) -> str:
-        """The words for what was judged, and for what only the texts of both versions of a moved run show."""
+        """The finding in words; of a moved run with the part that only the texts of both versions show."""
         found = f"{len(self.lives)} steps in the order of the workflow"
         if self.origin is not None:
             found += f"; {self.carried} of them were done in run {self.origin[0]}, up to its line {self.origin[1]}"
@@ -138,7 +138,7 @@ class Steps(Judge):
                 self.fault(event, f"nobody has said that the run goes on without {key}")
 
     def _may_begin(self, event: dict[str, Any], key: str, life: _Life) -> None:
-        prefix, node, inner = parted(key)
+        prefix, node, inner = split_key(key)
         steps = self.steps
         if steps is None:
             return
@@ -149,10 +149,10 @@ class Steps(Judge):
             return
         if steps[node].operation != life.operation:
             self.fault(event, f"{key} is {steps[node].operation} in the workflow, and {life.operation} here")
-        if (late := self._not_over(steps, prefix, node)) is not None:
+        if (late := self._unfinished_need(steps, prefix, node)) is not None:
             self.fault(event, f"{key} begins before {late} is over, which it needs")
 
-    def _not_over(self, steps: Mapping[str, Step], prefix: str, node: str) -> str | None:
+    def _unfinished_need(self, steps: Mapping[str, Step], prefix: str, node: str) -> str | None:
         """The first step that must be over before this one, and is not."""
         at: str | None = node
         while at is not None:
@@ -181,11 +181,11 @@ class Steps(Judge):
         return all(
             life.state in _OVER
             for key, life in self.lives.items()
-            if "/" not in key and parted(key)[1] in within and key.startswith(prefix)
+            if "/" not in key and split_key(key)[1] in within and key.startswith(prefix)
         )
 
     def _may_succeed(self, event: dict[str, Any], key: str, life: _Life) -> None:
-        """Judge if there is what a success of this operation rests on."""
+        """Judge if the events hold what a success of this operation requires."""
         definition = self.case.definition
         if life.operation == "approve" and not life.consumed:
             self.fault(event, f"the gate {key} was passed without an approval")
@@ -198,7 +198,7 @@ class Steps(Judge):
             self.fault(event, f"{key} succeeded, and policy did not let it")
 
     def _answer(self, event: dict[str, Any]) -> None:
-        """Follow what a person says becomes of a step that is held, or that waits for its retry."""
+        """Follow a person's answer about a step that is held or waits for its retry."""
         data, life = event["data"], self.lives.get(str(event["step"]))
         self._wait(event)
         if event["actor"]["kind"] != "person":
@@ -257,7 +257,7 @@ class Steps(Judge):
                 case _:
                     self.fault(event, "it takes over what is no step that is over")
                     continue
-            node = parted(key)[1]
+            node = split_key(key)[1]
             if operation == _GATE:
                 self.fault(event, f"it takes over the gate {key}: its answer let another run go on")
             if steps is not None and (node not in steps or steps[node].operation != operation):
@@ -285,7 +285,7 @@ class Steps(Judge):
         if len(definition.editions) <= self.extensions:
             self.fault(event, "the definition has no such edition")
             return
-        for problem in _lost(before, definition.editions[self.extensions], self.lives):
+        for problem in _migration_faults(before, definition.editions[self.extensions], self.lives):
             self.fault(event, problem)
 
     def _reopen(self, event: dict[str, Any]) -> None:
@@ -316,9 +316,9 @@ class Steps(Judge):
             self.fault(event, problem)
 
     def _unfinished(self, steps: Mapping[str, Step] | None) -> Iterator[str]:
-        """Yield what does not go with a success: failures that nothing handles, and steps that are left out."""
+        """Yield what contradicts a success of the run: failures that nothing handles, and steps that are left out."""
         for key, life in self.lives.items():
-            _, node, inner = parted(key)
+            _, node, inner = split_key(key)
             step = None if steps is None else steps.get(node)
             if inner:
                 continue
@@ -339,9 +339,11 @@ class Steps(Judge):
             self.faults.append("the definition has more migrations than the events tell")
 
 
-def _lost(before: Mapping[str, Step], after: Mapping[str, Step], lives: Mapping[str, _Life]) -> Iterator[str]:
-    """Yield what a migration would have done again, or left out: steps that have begun, and gates."""
-    begun = {parted(key)[1] for key in lives}
+def _migration_faults(
+    before: Mapping[str, Step], after: Mapping[str, Step], lives: Mapping[str, _Life]
+) -> Iterator[str]:
+    """Yield the faults of a migration: it repeats or leaves out a step that has begun, or leaves out a gate."""
+    begun = {split_key(key)[1] for key in lives}
     for name in sorted(begun & before.keys()):
         was, now = before[name], after.get(name)
         if now is None or (now.operation, now.within, now.branch) != (was.operation, was.within, was.branch):

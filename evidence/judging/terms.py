@@ -1,4 +1,4 @@
-"""Judges the terms of questions: policy's rules, or the workflow's gate, ask for at least what was asked."""
+"""Judges the terms of questions: they ask for at least as much as the policy's rules or the workflow's gate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evidence.judging.case import Case, Step
 OPERATORS = "group:operators"
 _KINDS = ("group", "slack_group", "manager_of", "person")
 _STRICTEST = ("deny", "needs_approval", "allow")
-# The terms of a gate that no refusal and no channel changes.
+# The terms of a gate that its question must repeat exactly.
 _OF_GATES = ("approvers", "two_person", "tier", "expires_seconds", "fresh_seconds", "escalate")
 
 
@@ -34,7 +34,7 @@ def rules_of(case: Case, policies: Iterable[str]) -> dict[str, JsonObject] | Non
 
 
 def _with_tiers(policy: JsonObject, rule: JsonObject) -> JsonObject:
-    """The rule with the login anew that its policy asks for in its tier, unless the rule says it itself."""
+    """The rule with the fresh login that its policy asks for in the rule's tier, unless the rule has its own."""
     tiers = policy.get("step_up")
     named = tiers.get(str(rule.get("tier", "medium"))) if isinstance(tiers, dict) else None
     return {**rule, "step_up": named} if named is not None and rule.get("step_up") is None else rule
@@ -57,7 +57,7 @@ def misjudged(outcome: str, fired: Iterable[JsonObject]) -> str | None:
 
 
 def always_fire(case: Case, policies: Iterable[str], operation: str) -> Iterator[tuple[str, str]]:
-    """The rules that hold for each such action, because they have no condition: by id, and by id and policy."""
+    """The rules without a condition that match this operation: each by its id, and by its policy and id."""
     for digest in policies:
         policy = case.policies.get(digest, {})
         rules = policy.get("rules")
@@ -104,7 +104,7 @@ def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
 
 
 def _seconds(duration: object) -> int | None:
-    """The seconds of a duration; none are too few if it cannot be read."""
+    """The seconds of a duration; None without one, and -1 if it cannot be read, which no terms meet."""
     try:
         return int(parse_duration(duration).total_seconds()) if isinstance(duration, str) else None
     except InputError:
@@ -139,5 +139,5 @@ def _groups(approvers: object) -> Iterator[tuple[str, int]]:
 
 
 def is_of(key: str, named: str) -> bool:
-    """True if a question's group is the one that a rule names; of one person a rule has only the kind."""
+    """True if a question's group is the one that a rule names. For single persons, a rule names only the kind."""
     return key == named or (named.endswith(":") and key.startswith(named))

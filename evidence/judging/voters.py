@@ -11,7 +11,7 @@ from core.quorum import plans_of
 from core.terms import GroupSource, Terms
 from evidence.judging.case import CLOCK_SECONDS, Case, Extract, Person, Question, may_mean
 
-# The ways in which somebody logs in anew.
+# The ways in which a voter may log in again.
 _STEP_UPS = ("oidc", "token")
 
 
@@ -34,7 +34,7 @@ def _part(case: Case, question: Question, voter: str, directory: object, roles: 
     for one in every:
         if one.role not in roles:
             continue
-        if one.person == voter or (extract is not None and voter in extract.meant(one.principal)):
+        if one.person == voter or (extract is not None and voter in extract.people_of(one.principal)):
             return one.role
         if extract is None and one.person is None and may_mean(one.principal, voter):
             return one.role
@@ -50,17 +50,17 @@ def decides_for(extract: Extract, voter: str, behalf: str, at: str) -> bool:
 
 
 def holds(key: str, voter: str, person: Person) -> bool:
-    """True if this person is in the group with this key; of one who is asked as themself the key has the id."""
+    """True if this person is in the group with this key; the key of a single person holds their id."""
     source, _, group = key.partition(":")
     if source == GroupSource.GROUP:
         return group in person.groups
     return source in (GroupSource.PERSON, GroupSource.MANAGER_OF) and group.partition("/")[0] == voter
 
 
-def not_anew(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> str | None:
-    """The reason why a vote lacks the login anew that the terms of its question ask for; None if it does not.
+def no_login(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> str | None:
+    """The reason why a vote lacks the fresh login that the terms of its question ask for; None if it has one.
 
-    Whoever approves has logged in for this question, after it was asked, at the place for that, and not too long ago.
+    Whoever approves must have logged in again in the console, after the question was asked, and not too long ago.
     """
     data, voter = event["data"], event["actor"]["id"]
     if seconds is None or data["choice"] != "approve":
@@ -77,12 +77,12 @@ def not_anew(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> st
 
 
 def broke(terms: Terms, choice: str, groups: frozenset[str]) -> bool:
-    """True if somebody of these groups may break the glass, and has let the action out by that."""
+    """True if this is an approval by emergency access (break-glass), which alone lets the action out."""
     return terms.break_glass is not None and choice == "approve" and terms.break_glass.keys <= groups
 
 
 def no_glass(kind: str, terms: Terms, data: Mapping[str, Any], groups: frozenset[str]) -> str | None:
-    """The reason why the glass could not be broken so; None if it could."""
+    """The reason why this vote may not use emergency access (break-glass); None if it may."""
     if kind != "action" or terms.break_glass is None:
         return "no rule lets anybody"
     if data["choice"] != "approve" or data.get("on_behalf") or data.get("grant"):
@@ -93,7 +93,7 @@ def no_glass(kind: str, terms: Terms, data: Mapping[str, Any], groups: frozenset
 
 
 def glass_closed(terms: Terms, decided_at: str, at: str, glass: Iterable[bool]) -> bool:
-    """True if an approval rests on broken glass, and its time was over when it was used."""
+    """True if an approval rests on emergency access (break-glass) that had expired when the approval was used."""
     if terms.break_glass is None or not any(glass):
         return False
     age = (datetime.fromisoformat(at) - datetime.fromisoformat(decided_at)).total_seconds()

@@ -1,6 +1,7 @@
 """Checkpoints (C2SP tlog-checkpoint v1.0.0), witnesses' cosignatures (tlog-cosignature), proofs in files (tlog-proof).
 
-A checkpoint says how many leaves a log has, and their root. Whoever keeps one can tell later if the log begins so.
+A checkpoint says how many leaves a log has, and their root. Whoever keeps one can check later that the log
+has only grown since.
 """
 
 from __future__ import annotations

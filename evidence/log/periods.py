@@ -1,6 +1,6 @@
 """The evidence of a period, as files: every leaf of the log, the runs of the period, and the tenant's lines.
 
-``check`` holds them against a signed checkpoint, offline: no leaf, no run and no line of the period is missing.
+``check`` compares them with a signed checkpoint, offline: no leaf, no run and no line of the period is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LEAVES, CHECKPOINT, RUNS, EVENTS, SAMPLE, SUMMARY = (
 class Checked(Struct):
     """The result for the files of a period: how many leaves, runs and lines, and every problem in words.
 
-    ``newest`` is the time of the newest leaf: what happened after it may be of the period and not be here.
+    ``newest`` is the time of the newest leaf: later events may belong to the period and be missing here.
     """
 
     origin: str
@@ -42,7 +42,7 @@ class Checked(Struct):
 
 
 def sampled(runs: Iterable[str], seed: str, count: int) -> list[str]:
-    """So many of these runs, drawn by the seed: anybody who has it draws the same."""
+    """A sample of these runs, drawn by the seed: whoever has the seed draws the same runs."""
     return sorted(runs, key=lambda run: sha256(f"{seed}:{run}".encode()).digest())[:count]
 
 
@@ -57,7 +57,7 @@ def bounds(since: datetime, until: datetime) -> tuple[str, str]:
 
 
 def check(files: Mapping[str, bytes], ring: Ring) -> Checked:
-    """Check the files of a period. ``InputError`` if one is missing, or the checkpoint is not of a key that holds."""
+    """Check the files of a period. ``InputError`` if one is missing, or no valid key has signed the checkpoint."""
     try:
         checkpoint, _ = ring.opened(files[CHECKPOINT], CHECKPOINT)
         leaves = files[LEAVES].splitlines()
@@ -67,7 +67,7 @@ def check(files: Mapping[str, bytes], ring: Ring) -> Checked:
         found.newest = max((str(leaf["ts"]) for leaf in parsed), default="")
         found.runs, found.lines = len(runs), len(files[EVENTS].splitlines())
         found.problems = [
-            *_whole(found, checkpoint.size, checkpoint.root, parsed, said),
+            *_completeness(found, checkpoint.size, checkpoint.root, parsed, said),
             *_population(parsed, runs, said),
             *_sample(runs, sample),
             *_lines(parsed, files[EVENTS].splitlines(), said),
@@ -79,7 +79,7 @@ def check(files: Mapping[str, bytes], ring: Ring) -> Checked:
     return found
 
 
-def _whole(
+def _completeness(
     found: Checked, size: int, root: bytes, leaves: Sequence[JsonObject], said: Mapping[str, Any]
 ) -> Iterator[str]:
     if (found.size, found.root) != (size, root):
@@ -121,7 +121,7 @@ def _sample(runs: Sequence[Mapping[str, Any]], sample: Mapping[str, Any]) -> Ite
 
 
 def _lines(leaves: Sequence[Mapping[str, Any]], lines: Sequence[bytes], said: Mapping[str, Any]) -> Iterator[str]:
-    """Each line of the tenant in the period comes to the head of its leaf."""
+    """Yield each line of the tenant in the period that does not lead to the head in its leaf."""
     heads = {int(one["count"]): str(one["head"]) for one in leaves if one["kind"] == LeafKind.TOLD}
     start = ChainHead.of(f"tenant:{said['tenant']}").hash
     wanted = sorted(

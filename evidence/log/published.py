@@ -1,6 +1,6 @@
-"""Reads a log where it is published as files (C2SP tlog-tiles), and names each file that is missing or another.
+"""Reads a log where it is published as files (C2SP tlog-tiles), and names each file that is missing or differs.
 
-Nothing is believed: a checkpoint counts if a key of the log has signed it, a tile if it comes to the checkpoint's root.
+Nothing is trusted: a checkpoint counts if a key of the log has signed it, a tile if it fits the checkpoint's root.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evidence.log.rings import Ring
 from evidence.log.tiles import ENTRIES, Tile
 
 CHECKPOINT = "checkpoint"
-# So many files are read at once, and so many problems are named before reading ends.
+# The number of files that are read at once, and the number of problems after which reading ends.
 _AT_ONCE, _NAMED_MAX = 16, 50
 
 
@@ -37,7 +37,7 @@ class Source(Protocol):
 
 
 class Published(Struct, frozen=True):
-    """A log as it is published: its signed checkpoint, and all its leaves, which come to it."""
+    """A log as it is published: its signed checkpoint, and all its leaves."""
 
     checkpoint: Checkpoint
     note: Note
@@ -59,7 +59,7 @@ async def opened(source: Source, ring: Ring, origin: str) -> tuple[Checkpoint, N
 
 
 async def read(source: Source, ring: Ring, origin: str) -> tuple[Published, list[str]]:
-    """The whole log, and each problem in words: without one, every file of it is as the checkpoint says."""
+    """Read the whole log, and list each problem in words. Without a problem, every file fits the checkpoint."""
     checkpoint, note = await opened(source, ring, origin)
     leaves, problems = list[bytes](), list[str]()
     async for tile, data, problem in _each(source, (one for one in tiles.needed(checkpoint.size) if is_leaves(one))):
@@ -90,7 +90,7 @@ def is_leaves(tile: Tile) -> bool:
 
 
 async def differing(source: Source, wanted: Iterable[Tile], levels: Sequence[Sequence[bytes]]) -> AsyncIterator[str]:
-    """Each of these files that is missing, or is not that of the log with these hashes, by level."""
+    """Each of these files that is missing or differs, in words. ``levels`` are the log's hashes by level."""
     named = 0
     async for tile, data, problem in _each(source, wanted):
         if problem is None and not tile.fits(data, levels):
@@ -104,14 +104,16 @@ async def differing(source: Source, wanted: Iterable[Tile], levels: Sequence[Seq
 
 
 async def _each(source: Source, wanted: Iterable[Tile]) -> AsyncIterator[tuple[Tile, bytes, str | None]]:
-    """Each file with its bytes, in order; with a problem and no bytes if it cannot be had."""
+    """Each file with its bytes, in order; without bytes and with a problem if it cannot be read."""
     rest = iter(wanted)
     while some := [*islice(rest, _AT_ONCE)]:
-        for tile, (data, problem) in zip(some, await asyncio.gather(*(_had(source, one) for one in some)), strict=True):
+        for tile, (data, problem) in zip(
+            some, await asyncio.gather(*(_fetch(source, one) for one in some)), strict=True
+        ):
             yield tile, data, problem
 
 
-async def _had(source: Source, tile: Tile) -> tuple[bytes, str | None]:
+async def _fetch(source: Source, tile: Tile) -> tuple[bytes, str | None]:
     try:
         return await _bytes_of(source, tile), None
     except NotFoundError:

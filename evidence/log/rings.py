@@ -1,6 +1,6 @@
-"""The keys of a log and their rotations: each key holds for checkpoints up to a size, and the old key signs its end.
+"""The keys of a log and their rotations: each key is valid up to a size of the log, and signs its own end.
 
-A reader trusts one key, and follows the rotations from it. What an old key signs later holds for nobody.
+A reader trusts one key, and follows the rotations from it. What an old key signs later is not valid.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evidence.log.notes import Kind, Note, NoteKey, Signs, is_signed, signed
 
 _TITLE = "counterseal.log/rotation/v1"
 _HEAD_LINES = 4
-# What AWS KMS signs at once.
+# The most bytes that AWS KMS signs at once.
 _NOTE_BYTES_MAX = 4096
 
 
@@ -46,7 +46,7 @@ class Rotation(Struct, frozen=True):
 
 
 def rotate(old: NoteKey, private: Signs, new: NoteKey, sizes: Mapping[str, int], at: datetime) -> Sequence[Note]:
-    """The notes in which the old key ends itself, after checkpoints of these sizes.
+    """The notes in which the old key names the new one, which follows it after checkpoints of these sizes.
 
     There is one, or several if the sizes of many logs are more than a key service signs at once.
     """
@@ -95,6 +95,6 @@ class Ring(Struct, frozen=True):
         return self.newest.renamed(origin)
 
     def opened(self, data: bytes, where: str = "checkpoint") -> tuple[Checkpoint, Note]:
-        """Read a signed checkpoint. ``InputError`` unless the key that holds for its size has signed it."""
+        """Read a signed checkpoint. ``InputError`` unless the key that is valid for its size has signed it."""
         said = Checkpoint.parse(Note.parse(data, where).text, where)
         return opened(data, [self.holding(said.origin, said.size)], where)

@@ -1,7 +1,7 @@
-"""The signer's memory: the last size and root that it has signed of each log, in files outside of the database.
+"""The signer's memory: the size and root of each log when it last signed, in files outside of the database.
 
 It signs a checkpoint only if the log begins with what it remembers. So whoever rewrites, cuts off or restores the
-database gets no signature, though he may own all of it.
+database gets no signature, even with all rights on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from evidence.log.notes import Note, NoteKey, Signs, signed
 
 
 class Remembered(Struct, frozen=True):
-    """The last checkpoint that was signed of a log."""
+    """The last checkpoint of a log that was signed."""
 
     origin: str
     size: int = 0
@@ -30,7 +30,7 @@ class Remembered(Struct, frozen=True):
 
 
 class Grown:
-    """The hashes of a log's leaves, and its root as it was at each size at which somebody has looked."""
+    """The hashes of a log's leaves, and its roots at the latest sizes to which it has grown."""
 
     def __init__(self) -> None:
         self.leaves: list[bytes] = []
@@ -60,7 +60,7 @@ class Memory(Struct, frozen=True):
     folder: Path
 
     def of(self, origin: str) -> Remembered | None:
-        """The last that was signed of this log; None for one not known. ``ConfigurationError`` if it is unreadable."""
+        """The last signed checkpoint of this log; None for an unknown log. ``ConfigurationError`` if unreadable."""
         try:
             said = json.loads(self._path(origin).read_text(encoding="utf-8"))
             found = Remembered(said["origin"], int(said["size"]), bytes.fromhex(said["root"]))
@@ -73,13 +73,13 @@ class Memory(Struct, frozen=True):
         return found
 
     def all(self) -> list[Remembered]:
-        """The last that was signed of every log."""
+        """The last signed checkpoint of every log."""
         texts = [path.read_text(encoding="utf-8") for path in sorted(self.folder.glob("*.json"))]
         origins = [json.loads(text)["origin"] for text in texts]
         return [one for one in map(self.of, origins) if one is not None]
 
     def keep(self, one: Remembered) -> None:
-        """Remember. The file is on the disk, whole, before this returns; a crash leaves the one before."""
+        """Remember a checkpoint. The file is on the disk, whole, before this returns; a crash leaves the old file."""
         said = {"origin": one.origin, "size": one.size, "root": one.root.hex()}
         replace_file(self._path(one.origin), json.dumps(said).encode() + b"\n")
 
@@ -91,7 +91,8 @@ def sign(memory: Memory, key: NoteKey, private: Signs, log: Grown) -> Note | Non
     """Sign the checkpoint of this log, whose origin is the key's name.
 
     None for a log without leaves. ``ConsistencyError`` if the log is shorter than what was signed, or does not begin
-    with it. What is signed is remembered first: a crash in between signs the same again, or more.
+    with it. The checkpoint is remembered before it is signed. After a crash in between, the next turn signs the same
+    checkpoint, or a larger one.
     """
     known = memory.of(key.name) or Remembered(key.name)
     if log.size < known.size:
@@ -109,7 +110,7 @@ def sign(memory: Memory, key: NoteKey, private: Signs, log: Grown) -> Note | Non
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file in place of the one of that name, so that a crash leaves one of both, whole."""
+    """Write a file in place of the old one. A crash leaves the old or the new file, whole."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:

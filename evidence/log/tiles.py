@@ -10,9 +10,9 @@ from core.errors import InputError
 from evidence.log import tree
 
 WIDTH = 256
-# A tile that is not full has its width in its path, after this.
+# The suffix in the path of a tile that is not full; its width follows.
 PARTIAL = ".p/"
-# The most that a file of a log may take: 256 leaves, of which ours have some 300 bytes each.
+# The most bytes of one file of a log. It has 256 leaves, and ours have some 300 bytes each.
 FILE_BYTES_MAX = 1024 * 1024
 ENTRIES = "entries"
 _LEAF_BYTES_MAX = 65535
@@ -53,7 +53,7 @@ class Tile(NamedTuple):
         return whole[: self.width * tree.HASH_BYTES]
 
     def within(self, levels: Sequence[Sequence[bytes]]) -> bool:
-        """True if a log with these hashes, by level, has such a file."""
+        """True if a log with these hashes, by level, has this file."""
         level = 0 if self.level == ENTRIES else int(self.level)
         return level < len(levels) and self.first + self.width <= len(levels[level])
 
@@ -71,7 +71,7 @@ class Tile(NamedTuple):
 
 
 def needed(size: int) -> Iterator[Tile]:
-    """Every file that a log of so many leaves has: first the leaves, then the hashes, level by level."""
+    """Every file that a log of this size has: first the leaves, then the hashes, level by level."""
     level, count = ENTRIES, size
     while count:
         for number in range(-(-count // WIDTH)):
@@ -104,7 +104,7 @@ def bundles(leaves: Sequence[bytes], first: int = 0) -> Iterator[tuple[str, byte
 
 
 def tiles(hashes: Sequence[bytes], before: int = 0) -> Iterator[tuple[str, bytes]]:
-    """The tiles of a log with these hashes of leaves that one with its first ``before`` leaves did not have."""
+    """The tiles of a log with these hashes of leaves that are new or fuller since it had ``before`` leaves."""
     known = before
     for level, found in enumerate(levels_of(hashes)):
         for number, some in _parts(found, known):

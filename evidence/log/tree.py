@@ -26,7 +26,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 class Frontier:
     """A tree that only grows: its size, and the roots of the full subtrees of which it consists, the largest first.
 
-    That is all that is needed to append and to tell the root.
+    That is enough to append leaves and to compute the root.
     """
 
     __slots__ = ("peaks", "size")

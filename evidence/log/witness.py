@@ -59,7 +59,7 @@ class Witness(Struct):
     def add_checkpoint(self, body: bytes, seconds: int) -> Answer:
         """Answer a submission at this time. The new checkpoint is on the disk before it is cosigned.
 
-        A crash in between leaves a checkpoint that nobody has got a cosignature of; the log submits it again.
+        A crash in between leaves a checkpoint whose cosignature nobody has got; the log submits it again.
         """
         try:
             before, proof, note = _parsed(body)

@@ -56,7 +56,7 @@ class Point(Struct, frozen=True):
 
 
 def columns(plot: Plot) -> tuple[list[Column], int]:
-    """The actions to draw, and how many more only read."""
+    """The actions to draw, and the number of actions that are left out."""
     found: dict[str, Column] = {}
     asked = {one.step: one for one in plot.asked.values()}
     effects = {one.step: one for one in plot.effects.values()}
@@ -72,7 +72,7 @@ def columns(plot: Plot) -> tuple[list[Column], int]:
     return shown, len(listed) - len(shown)
 
 
-def says(plot: Plot, listed: Sequence[Column]) -> Figure:
+def authority(plot: Plot, listed: Sequence[Column]) -> Figure:
     """Figure 1: people, rules and the outside world, one column for each action."""
     width = max(_WIDE, _LEFT + _STEP * len(listed))
     parts = [_lanes(width)]
@@ -84,11 +84,11 @@ def says(plot: Plot, listed: Sequence[Column]) -> Figure:
     for number, column in enumerate(listed):
         x = _LEFT + 22 + _STEP * number
         last = _column(parts, column, x, last)
-        told.append(_said(column))
+        told.append(_sentence(column))
     return Figure(Markup("").join(parts), width, 222, "Who had the say at each step", " ".join(told))
 
 
-def _said(column: Column) -> str:
+def _sentence(column: Column) -> str:
     step, outcome = plain(column.step), column.judged.outcome
     if outcome == ALLOW:
         end = "" if column.effect is None else f" Its outcome: {EFFECTS[column.effect.status][2].lower()}."
@@ -128,7 +128,7 @@ def _column(parts: list[Markup], column: Column, x: float, last: tuple[float, fl
         way = f"M{last[0] + 11:.1f} {last[1]}C{middle:.1f} {last[1]} {middle:.1f} {_RULES} {first - 12:.1f} {_RULES}"
         parts.append(_GO.format(way))
     if column.judged.outcome == ASK:
-        return _asked(parts, column, x)
+        return _draw_question(parts, column, x)
     colour, sign = ("petrol", "allowed") if column.judged.outcome == ALLOW else ("red", "denied")
     parts.append(_symbol(x, _RULES, colour, sign))
     if column.judged.outcome != ALLOW:
@@ -143,7 +143,7 @@ def _outside(parts: list[Markup], column: Column, x: float) -> tuple[float, floa
     return x, _OUTSIDE
 
 
-def _asked(parts: list[Markup], column: Column, x: float) -> tuple[float, float]:
+def _draw_question(parts: list[Markup], column: Column, x: float) -> tuple[float, float]:
     asked = column.asked
     sign, colour, word = OUTCOMES.get(asked.outcome if asked else "", OUTCOMES[""])
     parts += [_symbol(x - 22, _RULES, "ochre", "asks"), _TEXT.format(x - 22, 142, "mu", "ask")]
@@ -165,7 +165,7 @@ def _clipped(name: str) -> str:
 
 
 def points(plot: Plot) -> list[tuple[str, str, str, str, int]]:
-    """The moments of people and of the end: time, words, symbol, colour, event."""
+    """The moments at which people acted, effects came and the run ended: time, words, symbol, colour, event."""
     opened = plot.opened
     found = [(opened["ts"], f"{plain(opened['actor']['id'])} starts the run", "needs-you", "slate", 0)]
     for asked in plot.asked.values():
@@ -221,7 +221,7 @@ def timeline(plot: Plot) -> tuple[Figure, list[Point], int]:
 
 
 def _spread(places: Sequence[float], most: float) -> list[float]:
-    """Push points apart that would cover each other, to the right, and back from the edge."""
+    """Move points that would overlap: first to the right, then back from the edge."""
     spots: list[float] = []
     for place in places:
         spots.append(max(place, spots[-1] + _APART) if spots else max(place, 33.0))

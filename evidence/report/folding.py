@@ -126,7 +126,7 @@ class Plot(Struct):
         return [one for one in self.effects.values() if one.status != ReceiptStatus.FAILED]
 
     def seal(self, effect: Effect) -> bool:
-        """True if what was done has the digest of what people approved, and came out so."""
+        """True if the action that was done has the digest that people approved, and its result was not altered."""
         asked = self.asked.get(effect.approval)
         return asked is not None and asked.action == effect.action and not effect.altered
 

@@ -48,7 +48,7 @@ def block(text: str) -> Markup:
 
 
 def value(item: Any) -> Markup:
-    """A JSON value. What is no text is told from a text that looks the same."""
+    """A JSON value. A number or a boolean looks different from a text of the same characters."""
     match item:
         case None:
             return soft("not set")
@@ -76,7 +76,7 @@ def withheld(why: str) -> Markup:
 
 
 def short(digest: str) -> Markup:
-    """The first twelve digits of a digest; the whole one is its title, and stands on the page it belongs to."""
+    """The first twelve digits of a digest. The page that it belongs to shows the whole digest."""
     groups = " ".join(digest[start : start + 4] for start in (0, 4, 8))
     return Markup('<span class="id">{}</span>').format(groups)
 

@@ -14,12 +14,12 @@ from msgspec import Struct, field
 from core.canonical import Json
 from core.errors import InputError
 from evidence import layout
-from evidence.beside import Apart, Beside
 from evidence.chain import LINE_BYTES_MAX
 from evidence.commitments import DISCLOSURE_BYTES_MAX, open_disclosure, path_of, reason_path
 from evidence.container import Container, Files
 from evidence.events import EventType
 from evidence.opened import OpenedFile, digest_of, pairs_of
+from evidence.sidecar import Attachments, SidecarValues
 from evidence.signing import PublicKey, open_envelope
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -38,8 +38,8 @@ class Policy(Struct, frozen=True):
     rules: tuple[Mapping[str, Any], ...]
 
 
-class Read(Struct, frozen=True):
-    """A bundle. ``events`` have their number as ``seq``. ``opened`` are the values of commitments that stand in it.
+class ReadBundle(Struct, frozen=True):
+    """A bundle. ``events`` have their number as ``seq``. ``opened`` are the opened values by their paths.
 
     ``attempted`` has the opened values of the attempt that the event of this number intended, by name.
     ``commitments`` counts everything that the bundle commits to.
@@ -59,16 +59,16 @@ class Read(Struct, frozen=True):
     attempted: Mapping[int, Mapping[str, Json]] = field(default_factory=dict)
 
 
-def read(path: Path) -> Read:
+def read(path: Path) -> ReadBundle:
     """Read a bundle that was verified. ``InputError`` if it has no shape that a verified bundle has."""
     with closing(Container(path)) as files:
         try:
-            return _read(files, Beside.of(path))
+            return _read(files, Attachments.of(path))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"is no verified bundle: {error!r}", where="report") from None
 
 
-def _read(files: Files, beside: Beside) -> Read:
+def _read(files: Files, attachments: Attachments) -> ReadBundle:
     key = PublicKey.from_pem(files.read(layout.PUBLIC_KEY), where=layout.PUBLIC_KEY)
     statement = orjson.loads(open_envelope(files.read(layout.ENVELOPE), layout.PAYLOAD_TYPE, key))
     events = tuple({**orjson.loads(line), "seq": seq} for seq, line in enumerate(_lines(files, layout.EVENTS)))
@@ -80,16 +80,16 @@ def _read(files: Files, beside: Beside) -> Read:
         committed.update(_commitments(one))
     opened = _opened(files, [run, *records["approvals"]], committed)
     if layout.OPENED in files.sizes:
-        apart = Apart(beside, statement["predicate"], layout.FORMATS[statement["predicateType"]])
-        with closing(apart), closing(OpenedFile(files)) as within:
-            sources = [within, *([] if apart.here is None else [apart.here])]
+        sidecar = SidecarValues(attachments, statement["predicate"], layout.FORMATS[statement["predicateType"]])
+        with closing(sidecar), closing(OpenedFile(files)) as within:
+            sources = [within, *([] if sidecar.here is None else [sidecar.here])]
             records["approvals"], attempted = _opened_of(sources, events, records["approvals"], committed, opened)
     else:
         attempted = {one["seq"]: _named(one.get("values"), opened) for one in attempts}
     definition = orjson.loads(files.read(layout.DEFINITION)) if layout.DEFINITION in files.sizes else {}
     declared = {**definition.get("operations", {}), **definition.get("added", {})}
     tenant = [orjson.loads(line)["line"] for line in _lines(files, layout.TENANT)]
-    return Read(
+    return ReadBundle(
         predicate=statement["predicate"],
         key_id=key.key_id,
         events=events,

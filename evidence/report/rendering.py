@@ -22,7 +22,7 @@ from evidence.container import Container
 from evidence.judged import Compiler
 from evidence.pins import Pins
 from evidence.report import figures, folding, marks, words
-from evidence.report.reading import Read, read
+from evidence.report.reading import ReadBundle, read
 from evidence.report.ruling import Claim, Row, Rules
 from evidence.report.telling import Teller
 from evidence.verify import Status, Verification, verify_bundle
@@ -55,7 +55,7 @@ def render_report(
     ``verify_bundle``. The page is the same for the same bundle and the same pins.
     """
     with tempfile.TemporaryDirectory(prefix="counterseal-report-") as folder:
-        # A private copy: what is read is what was verified, whoever writes to ``path`` meanwhile.
+        # A private copy: the report reads the bytes that were verified, even if somebody writes to ``path`` meanwhile.
         copy = _copied(path, Path(folder))
         found = verify_bundle(copy, pins=pins, compiler=compiler, require_final=require_final)
         if not found.ok:
@@ -84,7 +84,7 @@ def _copied(path: Path, folder: Path) -> Path:
     return copy
 
 
-def drawn(bundle: Read, found: Verification) -> Report:
+def drawn(bundle: ReadBundle, found: Verification) -> Report:
     """Draw the report of a bundle that was verified with this result."""
     plot = folding.fold(bundle.events)
     told, ruled = Teller(bundle, plot), Rules(bundle, plot)
@@ -101,7 +101,7 @@ def drawn(bundle: Read, found: Verification) -> Report:
     page = _environment().get_template("report.html").render(
         **claims, run=run, style_hash=style_hash, title=told.title(), verdict=told.verdict(),
         plot=plot, bundle=bundle, found=found, predicate=bundle.predicate, checks=_checks(found),
-        notices=_notices(found, bundle), figure=figures.says(plot, listed), left=left, line=line, moments=moments,
+        notices=_notices(found, bundle), figure=figures.authority(plot, listed), left=left, line=line, moments=moments,
         more=more, quoted=ruled.quoted(6), seals=told.seals(12), events=_events(bundle, claims.values(), moments),
         rows_max=ROWS_MAX,
     )  # fmt: skip
@@ -113,7 +113,7 @@ def _checks(found: Verification) -> list[tuple[str, str, str, list[Any]]]:
     return [(*_SIGNS[status], [row for row in found.rows if row.status is status]) for status in _SIGNS]
 
 
-def _notices(found: Verification, bundle: Read) -> list[str]:
+def _notices(found: Verification, bundle: ReadBundle) -> list[str]:
     """The notices that a reader must know before the first sentence."""
     told = []
     if not found.trusted:
@@ -126,7 +126,7 @@ def _notices(found: Verification, bundle: Read) -> list[str]:
     return told
 
 
-def _events(bundle: Read, claims: Iterable[Sequence[Claim | Row]], moments: Sequence[figures.Point]) -> list[Any]:
+def _events(bundle: ReadBundle, claims: Iterable[Sequence[Claim | Row]], moments: Sequence[figures.Point]) -> list[Any]:
     """The events to list: all of a short run, otherwise those on which a claim rests."""
     if len(bundle.events) <= EVENTS_MAX:
         return [*bundle.events]

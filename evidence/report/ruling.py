@@ -12,7 +12,7 @@ from evidence.judging.people import ACTION
 from evidence.report import words
 from evidence.report.folding import ALLOW, ASK, DENY, Judged, Plot
 from evidence.report.marks import plain, soft
-from evidence.report.reading import Read
+from evidence.report.reading import ReadBundle
 from evidence.report.words import italic, joined
 
 _ORDER = {ASK: 0, DENY: 1, ALLOW: 2}
@@ -40,7 +40,7 @@ class Row(Struct, frozen=True):
 class Rules:
     """The words about the rules of one report."""
 
-    def __init__(self, bundle: Read, plot: Plot) -> None:
+    def __init__(self, bundle: ReadBundle, plot: Plot) -> None:
         self._read = bundle
         self._plot = plot
 

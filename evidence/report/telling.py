@@ -12,7 +12,7 @@ from evidence.receipts import ReceiptStatus
 from evidence.report import words
 from evidence.report.folding import ALLOW, DENY, Effect, End, Judged, Outcome, Plot, Question, Vote
 from evidence.report.marks import plain, q, soft, value, withheld
-from evidence.report.reading import Read
+from evidence.report.reading import ReadBundle
 from evidence.report.ruling import Claim, Row
 from evidence.report.words import bold, count, italic, joined
 
@@ -23,7 +23,7 @@ NOT_DISCLOSED = "not disclosed"
 class Teller:
     """The words of one report."""
 
-    def __init__(self, bundle: Read, plot: Plot) -> None:
+    def __init__(self, bundle: ReadBundle, plot: Plot) -> None:
         self._read = bundle
         self._plot = plot
         self._day = str(plot.opened["ts"])
@@ -91,7 +91,7 @@ class Teller:
         said += self._allowed()
         asked = [*plot.asked.values()]
         for one in asked[:QUESTIONS_TOLD]:
-            said += self._asked(one)
+            said += self._question_claims(one)
         if len(asked) > QUESTIONS_TOLD:
             said.append(Claim(f"It asked people {len(asked) - QUESTIONS_TOLD:,} more times: see 2 and 3."))
         if denied := self._denied:
@@ -114,7 +114,7 @@ class Teller:
         number = count(len(allowed), "action", "actions")
         return [Claim(f"Its rules allowed {number} without asking anybody{rest}.")]
 
-    def _asked(self, asked: Question) -> list[Claim]:
+    def _question_claims(self, asked: Question) -> list[Claim]:
         card = self._card(asked.approval)
         wanted = (
             Markup(": {}").format(q(card.get("title") or card.get("question")))

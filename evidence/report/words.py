@@ -118,7 +118,7 @@ def date(text: str) -> str:
 
 
 def clock(text: str, beside: str = "") -> str:
-    """A time of day; with its date if that is another than that of ``beside``."""
+    """A time of day; with its date if it is on another day than ``beside``."""
     at = read_time(text)
     other = beside and read_time(beside).date() != at.date()
     return f"{at.day} {at:%b %H:%M:%S}" if other else f"{at:%H:%M:%S}"
@@ -138,7 +138,7 @@ def span(seconds: float) -> str:
 
 
 def actor(who: Mapping[str, Any]) -> Markup:
-    """Name whoever did something as what it is."""
+    """An actor by name and kind."""
     kind, name = str(who["kind"]), who["id"]
     if kind == "person":
         return bold(name)
@@ -154,7 +154,7 @@ def quorum(approvers: Iterable[Mapping[str, Any]]) -> Markup:
 
 
 def rule_of(named: str, policies: Sequence[Policy]) -> tuple[Policy | None, str]:
-    """The policy of a rule that a decision names, and the rule's own name; of one policy only the latter is told."""
+    """The policy and the rule's own name, from a rule as a decision names it; with one policy, without a prefix."""
     for policy in policies:
         if named.startswith(f"{policy.name}/"):
             return policy, named.removeprefix(f"{policy.name}/")

@@ -1,1 +1,1 @@
-"""Verifiers that stand in one file: this one's sources without their packages, and another one in JavaScript."""
+"""The single-file verifiers: the Python sources without their packages, and another implementation in JavaScript."""

@@ -1,6 +1,6 @@
-"""Builds the verifiers that stand in one file. The same sources give the same bytes.
+"""Builds the single-file verifiers. The same sources give the same bytes.
 
-The one in Python is ``evidence.verify`` with all that it imports of ours; lean modules stand for the packages msgspec,
+The one in Python is ``evidence.verify`` with all modules of ours that it imports; lean modules replace msgspec,
 orjson and rfc8785, so it needs the standard library and ``cryptography``. The one in JavaScript is another
 implementation of the format, and needs Node alone.
 """
@@ -15,7 +15,7 @@ from enum import StrEnum
 _FIRST = "evidence.verify"
 _OURS = ("core", "evidence")
 _HERE = "evidence.standalone"
-# The packages that a lean module stands for, and the names under which it is imported.
+# The packages that a lean module replaces, and the names under which it is imported.
 _LEAN = {
     "lean_msgspec": ("msgspec/__init__.py", "msgspec/structs.py", "msgspec/json.py"),
     "lean_orjson": ("orjson.py",),

@@ -1,4 +1,4 @@
-"""Stands for the package msgspec in the verifier of one file: as much of it as the verifier uses.
+"""Replaces the package msgspec in the single-file verifier: the parts that the verifier uses.
 
 It is three modules in one: ``msgspec``, ``msgspec.structs`` and ``msgspec.json``.
 """
@@ -30,7 +30,7 @@ class Struct:
     __struct_closed__ = False
 
     def __init_subclass__(cls, *, frozen: bool = False, forbid_unknown_fields: bool = False, **_: bool) -> None:
-        """Make the subclass a dataclass. An empty default is a new one for each object. Each has a ``__dict__``."""
+        """Make the subclass a dataclass. Each object gets its own copy of an empty default. Each has a ``__dict__``."""
         super().__init_subclass__()
         for name in cls.__annotations__:
             default = cls.__dict__.get(name)
@@ -133,7 +133,7 @@ def _struct(value: Any, kind: Any) -> Any:
 
 
 def encode(value: Any, *, order: str) -> bytes:
-    """The JSON of a value; ``order`` says that sets are sorted, which they always are."""
+    """The JSON of a value. Sets are always sorted, whatever ``order`` says."""
     assert order == "deterministic", "no other order is used"
     return plain_json.dumps(to_builtins(value), ensure_ascii=False).encode()
 

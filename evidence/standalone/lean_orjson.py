@@ -1,4 +1,4 @@
-"""Stands for the package orjson in the verifier of one file: JSON in its sorted form, with the standard library."""
+"""Replaces the package orjson in the single-file verifier: JSON in its sorted form, with the standard library."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dumps(value: object, option: int = 0) -> bytes:
 
 
 def _check(value: object) -> None:
-    """Refuse integers that not every reader keeps, and keys that are no texts."""
+    """Refuse integers that some readers would round, and keys that are no texts."""
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("a key is no text")

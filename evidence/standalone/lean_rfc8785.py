@@ -1,4 +1,4 @@
-"""Stands for the package rfc8785 in the verifier of one file: canonical JSON with fractions and with any keys."""
+"""Replaces the package rfc8785 in the single-file verifier: canonical JSON with fractions and with any keys."""
 
 from __future__ import annotations
 

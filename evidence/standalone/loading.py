@@ -1,4 +1,4 @@
-"""Imports modules from texts: the verifier of one file begins with this, and brings its sources along."""
+"""Imports modules from texts. The single-file verifier begins with this module, and holds its sources."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 class Sources(MetaPathFinder, ExecutionLoader):
-    """Finds modules among ``files``, by their paths, before any that are installed."""
+    """Finds modules among ``files``, by their paths, before any installed module."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self._files = files

@@ -146,7 +146,7 @@ function unpacked(data) {
 
 // -- the files and the vocabulary --------------------------------------------------------------------------------------
 
-// The third format opens its values itself; since the fourth they stand in a sidecar, which the statement names.
+// Bundles of the third format hold their values; since the fourth they are in a sidecar, which the statement names.
 const FORMATS = new Map([3, 4].map((number) => [`https://counterseal.dev/evidence-bundle/v${number}`, number]));
 const ENVELOPE = "bundle.intoto.dsse.json";
 const STREAMS = new Set([
@@ -430,7 +430,7 @@ function digestOf(event) {
   return digest({ ...told, data: Object.fromEntries(Object.entries(data).filter(([name]) => !ADDED.has(name))) });
 }
 
-// The beginnings of the paths under which a line itself may commit to values.
+// The prefixes of the paths under which a line itself may commit to values.
 function placesOf({ type, data, step, ...event }) {
   switch (type) {
     case "run.opened": return ["/trigger/", "/reference"];
@@ -531,7 +531,7 @@ class Opened {
   }
 }
 
-// What further files open, together; the words name the file that does not fit.
+// Checks the values that further files open, together. The error names the file that does not fit.
 function moreOpened(further) {
   further.forEach((each, number) => {
     try {
@@ -546,13 +546,13 @@ function moreOpened(further) {
   return `${count} values are opened, each as its event's line commits to it`;
 }
 
-// -- what stands apart -------------------------------------------------------------------------------------------------
+// -- the sidecar -------------------------------------------------------------------------------------------------------
 
 const ASKED = /^\/approval\/[^/]+\/asked$/;
 const MOVE = "move this file away, and the values are withheld";
 const LEAF_BYTES_MAX = 64 * 1024, PROOF_BYTES_MAX = 1024 * 1024;
 
-// The values that stand apart from a bundle: disclosed if the sidecar is here, erased if a leaf of the log proves it.
+// The values in a bundle's sidecar: disclosed if the sidecar is here, erased if a leaf of the log proves it.
 class Apart {
   constructor(predicate, number, { sidecar, disclosed, leaf, proof, "log-key": keys }) {
     this.since = number > 3;
@@ -1032,7 +1032,7 @@ const micros = (ts) => {
 const secondsBetween = (first, last) => (micros(last) - micros(first)) / 1e6;
 const word = (value) => value === undefined || value === null ? "None" : String(value);
 
-// The iterations around a step's key with their last dot, its node, and the turn and call within an agent.
+// Splits a step's key: the iterations around it with their last dot, its node, the turn and call of an agent.
 function parted(key) {
   const slash = key.indexOf("/"), outer = slash < 0 ? key : key.slice(0, slash), dot = outer.lastIndexOf(".");
   return [outer.slice(0, dot + 1), outer.slice(dot + 1), slash < 0 ? "" : key.slice(slash + 1)];
@@ -1096,10 +1096,10 @@ function mergedGroups(groups) {
   return [...merged.values()];
 }
 
-// The keys of the groups of which somebody has to be, all of them, to break the glass; null if nobody may.
+// The keys of the groups to which whoever breaks the glass must belong, all of them; null if nobody may.
 const glassKeys = (terms) => terms.break_glass === null ? null : terms.break_glass.by.map((name) => `group:${name}`);
 
-// Why the glass could not be broken so; null if it could.
+// The reason why this vote may not use emergency access (break-glass); null if it may.
 function noGlass(kind, terms, data, groups) {
   const keys = glassKeys(terms);
   if (kind !== "action" || keys === null) return "no rule lets anybody";
@@ -1109,7 +1109,7 @@ function noGlass(kind, terms, data, groups) {
   return fits ? null : "not as one of those who may";
 }
 
-// Why a vote lacks the login anew that the terms of its question ask for; null if it does not.
+// The reason why a vote lacks the fresh login that the terms of its question ask for; null if it has one.
 function notAnew(event, askedAt, seconds) {
   const { data, ts } = event, voter = event.actor.id;
   if (seconds === null || data.choice !== "approve") return null;
@@ -1211,13 +1211,13 @@ class Definition {
       .find(Boolean) ?? null;
   }
 
-  // True if the operation changes something outside; null if it is none of the declared ones.
+  // True if the operation changes something outside; null if it is not declared.
   effect(operation) {
     const declared = this.declared(operation);
     return declared === null ? null : declared.side_effects !== "none";
   }
 
-  // True if agents carry it out themselves, by permits; null if its declaration is not to be seen.
+  // True if agents carry it out themselves, by permits; null if its declaration is withheld.
   atAgents(operation) {
     const { handler } = this.declared(operation) ?? {};
     return isText(handler) ? handler.startsWith("agent:") : null;
@@ -1444,7 +1444,7 @@ class People extends Judge {
     if (question !== null) this.may(event, asked, question, new Set(told), behalf);
     const every = this.whole || question === null ? new Set() : keysOf(question.terms, asked.escalated);
     const groups = told.length ? new Set(told) : every, people = behalf ? [voter, behalf] : [voter];
-    // A vote for somebody else speaks for both: neither has another seat.
+    // A vote for somebody else speaks for both people: it replaces the earlier vote of either.
     for (const [one, before] of [...asked.votes]) {
       if (before.people.some((each) => people.includes(each))) asked.votes.delete(one);
     }
@@ -1562,7 +1562,7 @@ class People extends Judge {
     this.still(event, asked);
   }
 
-  // The answer stands when it is used: it is fresh, and its voters may still vote.
+  // Judges that an answer is still valid when it is used: it is fresh, and its voters may still vote.
   still(event, asked) {
     const { question } = asked, first = !asked.used, { directory } = event.data;
     if (asked.edited) this.fault(event, "an approval of something else is used: it was edited since");
@@ -1599,7 +1599,7 @@ const STRICTEST = ["deny", "needs_approval", "allow"];
 const DOUBTS = { applied: "happened", not_applied: "again", failed: "fail" };
 const listOf = (value) => Array.isArray(value) ? value : [];
 
-// The rule with the login anew that its policy asks for in its tier, unless the rule says it itself.
+// The rule with the fresh login that its policy asks for in the rule's tier, unless the rule has its own.
 function withTiers(policy, rule) {
   const named = isObject(policy.step_up) ? policy.step_up[rule.tier ?? "medium"] : undefined;
   return (named ?? null) !== null && (rule.step_up ?? null) === null ? { ...rule, step_up: named } : rule;
@@ -1608,7 +1608,7 @@ function withTiers(policy, rule) {
 const DURATION = new RegExp("^P(?=[0-9T])(?:([0-9]+)W)?(?:([0-9]+)D)?(?:T(?=[0-9])(?:([0-9]+)H)?(?:([0-9]+)M)?" +
   "(?:([0-9]+(?:\\.[0-9]+)?)S)?)?$");
 
-// The seconds of a duration; null for none, and too few if it cannot be read.
+// The seconds of a duration; null without one, and -1 if it cannot be read, which no terms meet.
 function secondsOf(duration) {
   if (!isText(duration)) return null;
   const found = duration.length <= 64 ? DURATION.exec(duration) : null;
@@ -1618,7 +1618,7 @@ function secondsOf(duration) {
   return whole > 0 && whole <= 3660 * 86400 ? Math.trunc(whole) : -1;
 }
 
-// The rules of policies by their ids; null if one of the policies is not here.
+// The rules of policies by their ids; null if the bundle lacks one of the policies.
 function rulesOf(kase, policies) {
   const found = new Map();
   for (const sum of policies) {
@@ -1882,7 +1882,7 @@ class Actions extends Judge {
     this.effects.set(data.receipt, { action, operation, step, attempt, status: "intended", retried: false, gate });
   }
 
-  // The call that an agent carries out by a permit, of which there is one; null if it is carried out from here.
+  // The call that an agent carries out by its one permit; null if the runtime carries it out.
   gate(event, effect) {
     const { definition } = this.case, { operation } = event.data, gate = (effect ? effect.gate : event.data.gate) ?? null;
     if (gate !== null && [...this.effects.values()].some((one) => one.gate && one.step === event.step)) {
@@ -2172,7 +2172,7 @@ class Steps extends Judge {
     }
   }
 
-  // The words for what was judged, and for what only the texts of both versions of a moved run show.
+  // The finding in words; of a moved run with the part that only the texts of both versions show.
   said() {
     const words = `${this.lives.size} steps in the order of the workflow`;
     const more = "not evaluated: that nothing behind a passed gate is another, and nothing is done twice; compare the texts";
@@ -2190,7 +2190,7 @@ class Steps extends Judge {
   }
 }
 
-// What a migration would have done again, or left out: steps that have begun, and gates.
+// The faults of a migration: it repeats or leaves out a step that has begun, or leaves out a gate.
 function* lost(before, after, lives) {
   const begun = new Set([...lives.keys()].map((key) => parted(key)[1]));
   const placeOf = (step) => step && canonical([step.operation, step.within ?? null, step.branch ?? null]);
@@ -2319,7 +2319,7 @@ class Inner extends Judge {
   }
 }
 
-// -- what stood in the tenant ------------------------------------------------------------------------------------------
+// -- the tenant's state ------------------------------------------------------------------------------------------------
 
 class Standing extends Judge {
   constructor(kase, run) {
@@ -2824,7 +2824,7 @@ function printed({ rows, failed, trusted }) {
   return [...lines, "", words].join("\n");
 }
 
-// Verifies one bundle by the words of a command line: the exit code, and what to print or to complain of.
+// Verifies one bundle by the arguments of a command line: the exit code, the output and the complaint.
 export function run(words) {
   try {
     const options = optionsOf([...words]), table = verify(read(options.bundle), options);
@@ -2832,7 +2832,7 @@ export function run(words) {
     const said = options.json ? JSON.stringify({ ok: !failed, trusted, rows }, null, 2) : printed(table);
     return { code: failed ? 1 : trusted ? 0 : 6, said };
   } catch (error) {
-    // Whatever was not foreseen fails: nothing is proven by it.
+    // An unforeseen error fails the bundle: nothing is proven.
     const unusable = error instanceof Unusable;
     return { code: unusable ? 2 : 1, problem: unusable ? error.message : `cannot be verified: ${error.message}` };
   }

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from approvals.model import ApprovalStatus, Said
+from approvals.model import ApprovalStatus, Statement
 from core.db import Connection
 from core.identity import Directory, Entry
 from runtime.definition.catalog import Definitions
@@ -18,7 +18,7 @@ from runtime.store.approvals import StoredApproval
 from runtime.store.views import load
 
 
-def comments_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, ...]:
+def comments_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Statement, ...]:
     """The comments on a question, in order, with the names of their authors in today's directory."""
 
     def name(text: str) -> str:
@@ -26,7 +26,7 @@ def comments_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, .
         return entry.name if entry is not None else text.rpartition(":")[2].partition("/")[0]
 
     return tuple(
-        Said(one.person_id, name(one.person_id), one.said, one.text, one.at.isoformat(), one.to, name(one.to))
+        Statement(one.person_id, name(one.person_id), one.said, one.text, one.at.isoformat(), one.to, name(one.to))
         for one in run.said
         if one.approval_id == approval_id
     )
@@ -34,7 +34,7 @@ def comments_of(run: Run, approval_id: UUID, people: Directory) -> tuple[Said, .
 
 async def conversation(
     connection: Connection, definitions: Definitions, stored: StoredApproval, people: Directory
-) -> tuple[StoredApproval, Sequence[Said]]:
+) -> tuple[StoredApproval, Sequence[Statement]]:
     """An open question with all its contributors so far, and the comments on it."""
     approval = stored.approval
     if approval.status is not ApprovalStatus.REQUESTED:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from approvals import editing, seen
+from approvals import click_proof, editing
 from approvals.forms import FormProblem, check_value
 from approvals.model import VoteChannel
 from approvals.ports import Membership, MessageRef
@@ -119,7 +119,7 @@ class Editing(Struct, frozen=True):
         people = await self.definitions.directory(connection, asked.tenant_id, stored.directory_digest)
         entry, approval = people.entry(asked.person_id), as_people(stored.approval, people)
         voter = voter_of(asked.person_id, entry, slack, approval, people)
-        refused = None if asked.place is None else seen.elsewhere(stored.message, asked.place)
+        refused = None if asked.place is None else click_proof.wrong_message(stored.message, asked.place)
         refused = refused or editing.refused(approval, voter, stored.now, asked.nonce, asked.digest)
         workflow = await self.definitions.of_run(connection, view.definition)
         transition, known = Transition(view, workflow.graph), view.run.approvals.get(approval.id)

@@ -15,7 +15,7 @@ import asyncpg
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals import seen
+from approvals import click_proof
 from approvals.content import CardContent
 from approvals.lists import mark_of, names_of
 from approvals.model import ApprovalKind, ApprovalStatus, Choice, VoteChannel
@@ -190,7 +190,7 @@ async def _questions(connection: Connection, request: ListVote, view: RunView) -
 
 def _unproven(request: ListVote, first: StoredApproval, found: Sequence[StoredApproval]) -> NotCounted | None:
     """The reason why the request is no proven answer to the questions on the message now. Fails closed."""
-    if request.place is not None and (false := seen.elsewhere(first.message, request.place)) is not None:
+    if request.place is not None and (false := click_proof.wrong_message(first.message, request.place)) is not None:
         return false
     if request.digests is not None:
         return None

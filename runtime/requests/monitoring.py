@@ -21,7 +21,7 @@ from core.errors import CountersealError, InputError
 from evidence import layout
 from evidence.blobs import BlobStore, StoredBlob
 from evidence.chain import Actor, ChainHead
-from evidence.container import stated
+from evidence.container import read_predicate
 from evidence.events import EventType
 from evidence.log import tree
 from evidence.log.leaves import Leaf, LeafKind
@@ -289,7 +289,7 @@ async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobSt
         found.bundles += 1
         heads = {leaf.count: leaf.head for leaf in log.of_runs.get(run, ()) if leaf.kind in _ENDED}
         try:
-            said = stated(await blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"])))
+            said = read_predicate(await blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"])))
         except CountersealError as error:
             found.problems.append(f"run {run}: its bundle {row['name']}: {error.message}")
             continue

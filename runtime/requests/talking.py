@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from approvals import seen, talk
+from approvals import click_proof, talk
 from approvals.model import Approval, VoteChannel
 from approvals.ports import Membership, MessageRef
 from approvals.quorum import NotCounted, RefusalCode
@@ -187,7 +187,7 @@ def _unnamed(to: str | None) -> NotCounted | None:
 
 
 def _elsewhere(stored: StoredApproval, asked: SayRequest) -> NotCounted | None:
-    return None if asked.place is None else seen.elsewhere(stored.message, asked.place)
+    return None if asked.place is None else click_proof.wrong_message(stored.message, asked.place)
 
 
 async def _refuse(

@@ -15,10 +15,10 @@ from uuid import UUID
 import asyncpg
 from msgspec import Struct
 
-from approvals import granting, seen
+from approvals import click_proof, granting
 from approvals.model import APPROVAL, Approval, ApprovalEvent, ApprovalKind, CardView, Choice, VoteChannel, Voter
 from approvals.ports import Membership, MessageRef
-from approvals.quorum import Counted, NotCounted, RefusalCode, broken, consider
+from approvals.quorum import Counted, NotCounted, RefusalCode, consider, glass_vote
 from approvals.tally import plans
 from core.canonical import Json, JsonObject, check_text
 from core.db import Connection, Database, within
@@ -181,7 +181,7 @@ async def _judge(
     stored, view = await approvals.read_to_decide(connection, *named, definitions.graphs, lock=lock)
     people = await definitions.directory(connection, request.tenant_id, stored.directory_digest)
     entry = people.entry(request.person_id)
-    if request.place is not None and (false := seen.elsewhere(stored.message, request.place)) is not None:
+    if request.place is not None and (false := click_proof.wrong_message(stored.message, request.place)) is not None:
         return stored, entry, await _refuse(connection, request, stored, actor_of(request.person_id, entry), false)
     if slack is None and _slack_groups(stored):
         return stored, entry, None
@@ -229,7 +229,7 @@ async def _considered(
         return consider(asked, voter, request.choice, request.reason, **about)
     said = (request.reason, request.nonce, request.digest)
     no = await glass.judged(connection, stored, asked, voter, entry, said)
-    return no or broken(asked, voter, request.reason, **about)
+    return no or glass_vote(asked, voter, request.reason, **about)
 
 
 async def _fresh(connection: Connection, request: VoteRequest, asked: Approval, entry: Entry | None) -> StepUp | None:

@@ -366,7 +366,7 @@ class Installation:
 
 async def _founded(url: str, *, published: bool) -> None:
     async with Database(url, FACES_ROLE) as database:
-        await storage.found_default_tenant(database)
+        await storage.create_default_tenant(database)
         if published:
             sources = [Source("operations/probe.yaml", OPERATIONS)]
             await publish(database, Definitions(load_catalog()), sources, "default")

@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from app.access import Role
-from app.checking import stand
+from app.checking import check_connectors
 from app.cli.outcome import Exit
 from runtime.definition.workflow import load_workflow
 from tests.support.databases import Databases
@@ -124,7 +124,7 @@ async def test_the_check_over_http_says_what_the_command_says(installation: Any)
     assert [words.split("'")[1] for words in warnings] == ["literal", "constant", "inner"]
     assert all("COUNTERSEAL_HTTP_HOSTS" in words for words in warnings)
     workflow = load_workflow(CALLS, "calls.yaml", installation.app.faces.definitions.catalog)
-    here = await stand(installation.app.faces.settings, workflow, "x")
+    here = await check_connectors(installation.app.faces.settings, workflow, "x")
     assert (told["warnings"], told["connectors"]) == (here.warnings, here.connectors)
 
 

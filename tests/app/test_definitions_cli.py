@@ -253,7 +253,7 @@ async def test_standing_agrees_with_what_is_built(clean_environment: Any) -> Non
     settings = load_settings(slack_bot_token="xoxb-x", slack_signing_secret="s" * 20)
     catalog = adapters.catalog_of(settings)
     names = {operation.connector for operation in catalog.operations.values()}
-    standing = await definitions.standing(settings, names)
+    standing = await definitions.connector_states(settings, names)
     connectors = adapters.connectors_of(settings)
     await connectors.aclose()
     assert {name for name, words in standing.items() if words == "configured"} == set(connectors)

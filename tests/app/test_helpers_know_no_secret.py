@@ -88,7 +88,7 @@ def of_helpers() -> list[str]:
 def test_whoever_rehearses_knows_the_systems_and_no_secret(clean_environment: pytest.MonkeyPatch) -> None:
     for name, value in told():
         clean_environment.setenv(name, value)
-    whole, plain = environments.uncalling(os.environ), environments.plain(os.environ)
+    whole, plain = environments.without_secrets(os.environ), environments.plain(os.environ)
     assert CANARY not in str(whole)
     assert not [name for name in plain if name.startswith((PREFIX, "AWS_", "PG"))]
     assert CANARY not in str(plain)

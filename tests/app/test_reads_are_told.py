@@ -9,7 +9,7 @@ from starlette.routing import Route
 from app.access import Role
 from app.console import application as console
 from app.http import application as api
-from app.http.told import SHOWN
+from app.http.read_recording import SHOWN
 from runtime.store import audit
 from tests.support.browsing import Browser
 

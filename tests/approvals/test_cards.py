@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from approvals.content import Agent, CardContent, CardState, InputField, RuleReason, Source
 from approvals.model import ApprovalKind, CardView, Choice, GroupProgress, Vote, VoteChannel
 from approvals.slack import modals
-from approvals.slack.blocks import code, pieces, shown
+from approvals.slack.blocks import code, escaped, pieces
 from approvals.slack.cards import render
 from approvals.slack.guard import BODY_BYTES_MAX
 from approvals.slack.lines import OPEN_LINES_MAX, lines_of
@@ -251,9 +251,9 @@ def test_hostile_content_is_within_limits_and_forges_nothing(
 @settings(deadline=None)
 @given(st.text(max_size=200) | st.sampled_from(NASTY))
 def test_what_is_shown_can_be_read_back(text: str) -> None:
-    assert original(shown(text)) == text
-    assert "`" not in shown(text)
-    assert "\n" not in shown(text)
+    assert original(escaped(text)) == text
+    assert "`" not in escaped(text)
+    assert "\n" not in escaped(text)
 
 
 def test_invisible_characters_become_visible() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from approvals.content import MASK, CardContent, InputField, Source
 from approvals.model import Choice
-from approvals.slack.blocks import code, literal, shown
+from approvals.slack.blocks import code, escaped, literal
 from approvals.slack.members import Clicker
 from approvals.slack.payloads import (
     Click,
@@ -239,7 +239,7 @@ def test_edges_marks_and_escapes_are_shown() -> None:
     assert visible(" a b ") == "⟨U+0020⟩a b⟨U+0020⟩"
     assert visible(" a b ", edges=False) == " a b "
     assert visible("a" + "\u0301" * 4 + "b\u0301") == "a" + "\u0301" * 3 + "⟨U+0301⟩b\u0301"
-    assert shown("a&b<c>d`") == "a&amp;b&lt;c&gt;d⟨U+0060⟩"
+    assert escaped("a&b<c>d`") == "a&amp;b&lt;c&gt;d⟨U+0060⟩"
     assert (code(""), code("<")) == ("_empty_", "`&lt;`")
 
 

@@ -158,7 +158,7 @@ async def installation(
         world.servicenow.webhooks.url = f"{ours}/webhooks/servicenow/tests"
         world.servicenow.webhooks.secret = SECRET
         async with Database(database_url, FACES_ROLE) as faces:
-            await storage.found_default_tenant(faces)
+            await storage.create_default_tenant(faces)
         settings = load_settings(
             database_url=database_url,
             home=tmp_path,

@@ -127,7 +127,7 @@ class Stack:
 async def database_url(database_url: str) -> str:
     """With the tenant `default`, as the first `up` leaves it."""
     async with Database(database_url, FACES_ROLE) as database:
-        await storage.found_default_tenant(database)
+        await storage.create_default_tenant(database)
     return database_url
 
 

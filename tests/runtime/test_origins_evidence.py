@@ -47,7 +47,7 @@ class Archive:
     def row(self, content: BundleContent) -> tuple[str, str]:
         """The verifier's row about origins."""
         made = assemble(content, self.signer.public_key)
-        found = verify_unsigned(made.files, made.statement, beside=made.beside)
+        found = verify_unsigned(made.files, made.statement, attachments=made.attachments)
         made.files.close()
         (row,) = [row for row in found.rows if row.check == "origins"]
         assert row.status == "failed" or found.ok, found.to_text()
@@ -136,7 +136,9 @@ async def test_what_is_listed_is_bound_to_the_chain(agents: Agents, tmp_path: Pa
     one = entries[-1]
     other = [(path, "0" * 64) for path, _ in one.values or ()]
     made = assemble(replace(content, opened=[replace(one, values=other, opened=[])]), archive.signer.public_key)
-    assert [row.check for row in verify_unsigned(made.files, made.statement, beside=made.beside).failed] == ["values"]
+    assert [row.check for row in verify_unsigned(made.files, made.statement, attachments=made.attachments).failed] == [
+        "values"
+    ]
     made.files.close()
 
 

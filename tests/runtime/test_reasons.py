@@ -98,7 +98,8 @@ class Desk:
         made = assemble(content, self.signer.public_key)
         with closing(made.files):
             return {
-                row.check: row.detail for row in verify_unsigned(made.files, made.statement, beside=made.beside).failed
+                row.check: row.detail
+                for row in verify_unsigned(made.files, made.statement, attachments=made.attachments).failed
             }
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from core.canonical import JsonObject, canonical_bytes, digest, sha256_hex
 from evidence import layout
-from evidence.beside import parted
-from evidence.bundle import Bundle, Unsigned, seal, stated
+from evidence.bundle import Bundle, Unsigned, seal, write_statement
 from evidence.chain import ChainHead, ChainReport, timestamp
 from evidence.commitments import commit, opening, path_of
 from evidence.container import Spool
 from evidence.derived import Derived, predicate_of
 from evidence.events import EventType
 from evidence.opened import Opened, digest_of
+from evidence.sidecar import split_opened
 from evidence.signing import Signer
 
 KEY = b"f" * 32
@@ -112,7 +112,7 @@ class Forged:
                 event["data"]["count"] = seq + 1
         opened = self._opened()
         files: Files = dict.fromkeys(layout.STREAMS, b"")
-        within, apart = zip(*(parted(opened[seq]) for seq in sorted(opened)), strict=True) if opened else ((), ())
+        within, apart = zip(*(split_opened(opened[seq]) for seq in sorted(opened)), strict=True) if opened else ((), ())
         for name, each in ((layout.OPENED, within), (VALUES, apart)):
             files[name] = b"".join(canonical_bytes(one.to_json()) + b"\n" for one in each if one is not None)
 
@@ -180,7 +180,7 @@ def _signed(files: Files, predicate: JsonObject, signer: Signer) -> Bundle:
         for name, each in files.items():
             if name not in (layout.SUMS, layout.ENVELOPE):
                 spool.write(name, each)
-        return seal(Unsigned("forged.zip", spool, stated(spool, {**predicate, **named}), sidecar), signer)
+        return seal(Unsigned("forged.zip", spool, write_statement(spool, {**predicate, **named}), sidecar), signer)
 
 
 def laid(path: Path, bundle: Bundle) -> Path:

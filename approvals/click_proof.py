@@ -1,4 +1,4 @@
-"""Proof of what a person saw when they answered: a click alone proves only that somebody clicked.
+"""Checks that a click came from the message that shows the question: a click alone proves only that somebody clicked.
 
 A click counts from the one message that is recorded for its question, because only that shows the question. A window
 counts if we opened it for this person and question (``approvals.slack.windows``).
@@ -33,10 +33,10 @@ WINDOW = NotCounted(
 )
 
 
-def elsewhere(
+def wrong_message(
     own: MessageRef | None, clicked: MessageRef, *, task: bool = False, held: bool = False
 ) -> NotCounted | None:
-    """The reason why a click on this message does not count; None if it is the question's ``own``. Fails closed."""
+    """The reason why a click on this message does not count; None if this is the ``own`` message. Fails closed."""
     if own is None or not own.ts or not own.channel:
         return NotCounted(RefusalCode.FALSE_CARD, _UNRECORDED)
     if clicked != own:

@@ -1,8 +1,8 @@
 """The files beside a bundle: the sidecar with its values, further disclosures, and the leaf that says it is erased.
 
 Since the fourth format a bundle holds commitments, and may be kept where nobody can delete it. Its statement names the
-sidecar by SHA-256: a file of lines as in ``disclosures.jsonl``, which retention deletes. What a verifier says of values
-follows: *disclosed* if the sidecar is there, *erased* if it is not and a leaf of the log proves why, else *withheld*.
+sidecar by SHA-256: a file of lines as in ``disclosures.jsonl``, which retention deletes. A verifier reports the values
+as *disclosed* if the sidecar is there, as *erased* if it is not and a leaf of the log proves why, else as *withheld*.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from evidence.opened import Opened, OpenedFile
 LEAF_BYTES_MAX = 64 * 1024
 PROOF_BYTES_MAX = 1024 * 1024
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
-# For whom and of whom a question was asked: names and terms, as lines have them. The judgement needs them for good.
+# The path of a question's kind, requester and terms. Judges always need them, so the bundle itself opens them.
 _TERMS = re.compile(r"/approval/[^/]+/asked")
 
 
-class Loose(Files):
+class DisclosureFile(Files):
     """A file of disclosures on disk, which is read as a stream. ``InputError`` if there is none."""
 
     def __init__(self, path: Path) -> None:
@@ -53,10 +53,10 @@ class Loose(Files):
             raise InputError(f"cannot be read: {error.strerror}", where=str(self._path)) from None
 
 
-class Beside(Struct, frozen=True):
-    """Everything that a reader has beside a bundle. ``sidecar`` is what lies there under the sidecar's name.
+class Attachments(Struct, frozen=True):
+    """The files beside a bundle, as far as they exist. ``sidecar`` is the file under the sidecar's name.
 
-    ``keys`` are those of the logs that the reader trusts, under the name of the installation.
+    ``keys`` are the keys of logs that the reader trusts, under the name of the installation.
     """
 
     sidecar: Files | None = None
@@ -66,11 +66,13 @@ class Beside(Struct, frozen=True):
     keys: Sequence[NoteKey] = ()
 
     @classmethod
-    def of(cls, bundle: Path, further: Iterable[Path] = (), keys: Sequence[NoteKey] = ()) -> Beside:
+    def of(cls, bundle: Path, further: Iterable[Path] = (), keys: Sequence[NoteKey] = ()) -> Attachments:
         """Find the files that lie beside a bundle. ``InputError`` if one of ``further`` cannot be read."""
         values, leaf, proof = (bundle.with_name(bundle.name + end) for end in layout.ENDS)
-        found = Loose(values) if values.is_file() else None
-        return cls(found, [*map(Loose, further)], _read(leaf, LEAF_BYTES_MAX), _read(proof, PROOF_BYTES_MAX), keys)
+        found = DisclosureFile(values) if values.is_file() else None
+        return cls(
+            found, [*map(DisclosureFile, further)], _read(leaf, LEAF_BYTES_MAX), _read(proof, PROOF_BYTES_MAX), keys
+        )
 
 
 def _read(path: Path, bytes_max: int) -> bytes | None:
@@ -83,8 +85,8 @@ def _read(path: Path, bytes_max: int) -> bytes | None:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-def parted(opened: Opened) -> tuple[Opened | None, Opened | None]:
-    """The parts of what is opened of an event: the one for the bundle, and the one for its sidecar."""
+def split_opened(opened: Opened) -> tuple[Opened | None, Opened | None]:
+    """Split the opened values of an event: those for the bundle, and those for its sidecar."""
     terms: list[Opening] = [one for one in opened.opened if is_terms(one[1])]
     rest: list[Opening] = [one for one in opened.opened if not is_terms(one[1])]
     within = Opened(opened.seq, terms) if terms else None
@@ -96,32 +98,32 @@ def is_terms(path: str) -> bool:
     return _TERMS.fullmatch(path) is not None
 
 
-class Apart:
-    """The values that stand apart from one bundle, as its statement and what lies beside it say.
+class SidecarValues:
+    """The values in the sidecar of one bundle, as its statement and the files beside it tell them.
 
     ``here`` is the sidecar if it is there, ``further`` are the other files of disclosures.
     """
 
-    def __init__(self, beside: Beside, predicate: Mapping[str, Json], number: int) -> None:
-        named = predicate.get(layout.SIDECAR) if number >= layout.APART_SINCE else None
-        self.since = number >= layout.APART_SINCE
+    def __init__(self, attachments: Attachments, predicate: Mapping[str, Json], number: int) -> None:
+        named = predicate.get(layout.SIDECAR) if number >= layout.SIDECAR_SINCE else None
+        self.has_sidecars = number >= layout.SIDECAR_SINCE
         self.named = named if isinstance(named, str) and _DIGEST.fullmatch(named) else None
-        self.claim: JsonObject = {layout.SIDECAR: self.named} if self.since else {}
+        self.claim: JsonObject = {layout.SIDECAR: self.named} if self.has_sidecars else {}
         self._run = str(predicate.get("run"))
         self.here: OpenedFile | None = None
         self.further: list[OpenedFile] = []
         self._problem: str | None = None
         self._erased: str | None = None
         self._unproven = False
-        if self.since and beside.sidecar is not None:
-            self._take(beside.sidecar)
-        for files in beside.further:
+        if self.has_sidecars and attachments.sidecar is not None:
+            self._take(attachments.sidecar)
+        for files in attachments.further:
             if self.here is None and self.named is not None and _sum(files) == self.named:
                 self.here = OpenedFile(files)
             else:
                 self.further.append(OpenedFile(files))
         if self.named is not None:
-            self._erasure(beside, predicate)
+            self._erasure(attachments, predicate)
 
     @property
     def withheld(self) -> bool:
@@ -138,12 +140,12 @@ class Apart:
         for each in (*self.further, *([] if self.here is None else [self.here])):
             each.close()
 
-    def said(self) -> tuple[bool, str] | None:
-        """The words about the values, and if they are proven; None for formats without sidecar.
+    def finding(self) -> tuple[bool, str] | None:
+        """True if the result is proven, and the result in words; None for formats without sidecar.
 
-        ``InputError`` if what lies beside the bundle is not what its statement names.
+        ``InputError`` if the sidecar is not the one that the statement names.
         """
-        if not self.since:
+        if not self.has_sidecars:
             return None
         if self._problem is not None:
             raise InputError(self._problem, where="sidecar")
@@ -175,18 +177,18 @@ class Apart:
         except InputError as error:
             self._problem = error.message
 
-    def _erasure(self, beside: Beside, predicate: Mapping[str, Json]) -> None:
+    def _erasure(self, attachments: Attachments, predicate: Mapping[str, Json]) -> None:
         try:
-            self._erased = self._proven(beside, predicate)
+            self._erased = self._proven(attachments, predicate)
         except InputError as error:
             self._problem = self._problem or f"its erasure is not proven: {error}"
 
-    def _proven(self, beside: Beside, predicate: Mapping[str, Json]) -> str | None:
+    def _proven(self, attachments: Attachments, predicate: Mapping[str, Json]) -> str | None:
         """The erasure in words; None if no leaf says so. ``InputError`` for a leaf of another run, or a false proof."""
-        if beside.leaf is None:
+        if attachments.leaf is None:
             return None
-        leaf = bounded_json.parse_object(beside.leaf, bytes_max=LEAF_BYTES_MAX, where=layout.LEAF)
-        if canonical_bytes(leaf) != beside.leaf:
+        leaf = bounded_json.parse_object(attachments.leaf, bytes_max=LEAF_BYTES_MAX, where=layout.LEAF)
+        if canonical_bytes(leaf) != attachments.leaf:
             raise InputError("is not canonical JSON", where=layout.LEAF)
         if leaf.get("kind") != LeafKind.ERASED:
             return None  # the leaf of an end, for `evidence logged`
@@ -194,13 +196,13 @@ class Apart:
             raise InputError("is not the leaf of this run", where=layout.LEAF)
         if leaf.get("count") == predicate.get("count") and leaf.get("head") != predicate.get("head"):
             raise InputError("is of another history of this run", where=layout.LEAF)
-        if not beside.keys:
+        if not attachments.keys:
             self._unproven = True
             return None
-        keys = [key.renamed(f"{key.name}/{predicate['tenant']}") for key in beside.keys]
-        if len(beside.proof or b"") > PROOF_BYTES_MAX:
+        keys = [key.renamed(f"{key.name}/{predicate['tenant']}") for key in attachments.keys]
+        if len(attachments.proof or b"") > PROOF_BYTES_MAX:
             raise InputError(f"is longer than {PROOF_BYTES_MAX} bytes", where=layout.PROOF)
-        place, checkpoint, _ = check_proof(beside.proof or b"", beside.leaf, keys)
+        place, checkpoint, _ = check_proof(attachments.proof or b"", attachments.leaf, keys)
         return f"leaf {place} of the log {checkpoint.origin} says that retention erased them ({leaf.get('ts')})"
 
 

@@ -16,53 +16,53 @@ from core.errors import CountersealError
 from runtime.store import audit
 
 CONSOLE, HTTP = "console", "http"
-# The database knows for an hour what was told; this only spares it the question.
+# The database keeps a read for an hour, and records no second one. This cache only spares it the question.
 _REMEMBERED_SECONDS, _REMEMBERED_MAX = 300.0, 10_000
 
 
-class Shown(NamedTuple):
-    """The kind of what a route shows, and the parameter of its path that names the run, or the question or task."""
+class ShownRoute(NamedTuple):
+    """What a route shows: the kind, and the parameters of its path that name the run, or the question or task."""
 
     what: str
     run: str = ""
     thing: str = ""
 
 
-def _of_run(*parts: str) -> dict[str, Shown]:
-    return {f"/v1/runs/{{run_id}}/{part}": Shown(part.partition("/")[0], run="run_id") for part in parts}
+def _of_run(*parts: str) -> dict[str, ShownRoute]:
+    return {f"/v1/runs/{{run_id}}/{part}": ShownRoute(part.partition("/")[0], run="run_id") for part in parts}
 
 
-# By the path of the route, with its door if that is the console. A route that is not here shows no run, question or
-# person (documents, schemas, pauses, figures), or records the read itself (audit streams, bundles, searches).
-SHOWN: Mapping[str, Shown] = {
-    "/v1/runs": Shown("runs"),
-    "/v1/runs/{run_id}": Shown("run", run="run_id"),
+# By the path of the route, for the console with its prefix. A route that is not here shows no run, question or person
+# (documents, schemas, pauses, figures), or records the read itself (audit streams, bundles, searches).
+SHOWN: Mapping[str, ShownRoute] = {
+    "/v1/runs": ShownRoute("runs"),
+    "/v1/runs/{run_id}": ShownRoute("run", run="run_id"),
     **_of_run(
         "steps", "agents", "checkpoints", "checkpoints/diff", "checkpoints/{number}", "receipts", "timeline", "ledger",
         "graph", "waits", "mutations", "grants",
     ),
-    "/v1/approvals": Shown("approvals"),
-    "/v1/approvals/{approval_id}": Shown("approval", thing="approval_id"),
-    "/v1/approvals/{approval_id}/form": Shown("approval", thing="approval_id"),
-    "/v1/tasks": Shown("tasks"),
-    "/v1/tasks/{task_id}": Shown("task", thing="task_id"),
-    "/v1/directory": Shown("directory"),
-    "console:/inbox": Shown("approvals"),
-    "console:/approvals/{approval}": Shown("approval", thing="approval"),
-    "console:/approvals/{approval}/edit": Shown("approval", thing="approval"),
-    "console:/approvals/{approval}/list": Shown("approval", thing="approval"),
-    "console:/tasks/{task}": Shown("task", thing="task"),
-    "console:/runs": Shown("runs"),
-    "console:/runs/several": Shown("runs"),
-    "console:/runs/{run}": Shown("run", run="run"),
-    "console:/people": Shown("directory"),
-    "console:/evidence/{run}": Shown("verification", run="run"),
-    "console:/evidence/{run}/report": Shown("report", run="run"),
+    "/v1/approvals": ShownRoute("approvals"),
+    "/v1/approvals/{approval_id}": ShownRoute("approval", thing="approval_id"),
+    "/v1/approvals/{approval_id}/form": ShownRoute("approval", thing="approval_id"),
+    "/v1/tasks": ShownRoute("tasks"),
+    "/v1/tasks/{task_id}": ShownRoute("task", thing="task_id"),
+    "/v1/directory": ShownRoute("directory"),
+    "console:/inbox": ShownRoute("approvals"),
+    "console:/approvals/{approval}": ShownRoute("approval", thing="approval"),
+    "console:/approvals/{approval}/edit": ShownRoute("approval", thing="approval"),
+    "console:/approvals/{approval}/list": ShownRoute("approval", thing="approval"),
+    "console:/tasks/{task}": ShownRoute("task", thing="task"),
+    "console:/runs": ShownRoute("runs"),
+    "console:/runs/several": ShownRoute("runs"),
+    "console:/runs/{run}": ShownRoute("run", run="run"),
+    "console:/people": ShownRoute("directory"),
+    "console:/evidence/{run}": ShownRoute("verification", run="run"),
+    "console:/evidence/{run}/report": ShownRoute("report", run="run"),
 }  # fmt: skip
 
 
-class Told:
-    """Middleware within the authentication: an answer that shows something leaves only after that was recorded."""
+class ReadRecorder:
+    """Middleware within the authentication: an answer that shows something leaves only after the read was recorded."""
 
     def __init__(self, app: ASGIApp, faces: Faces, door: str) -> None:
         self._app, self._faces, self._door = app, faces, door
