@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
@@ -153,20 +152,7 @@ def _hosted(gate: Gate, ungoverned: list[str]) -> None:
     governed(FunctionAgent(tools=[], llm=model), gate, ungoverned=["built_in_tools"] if ungoverned else [])
 
 
-class Own(FunctionTool):
-    """A tool that runs in a way of its own."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> ToolOutput:
-        """Nothing."""
-        return self.call(*args, **kwargs)
-
-
-def _own_way(gate: Gate, ungoverned: list[str]) -> None:
-    tool = Own.from_defaults(How("", Path()).pay, name="web_search")
-    governed(FunctionAgent(tools=[tool], llm=Scripted()), gate, ungoverned=ungoverned)
-
-
-UNSEEN = (_hosted, _own_way)
+UNSEEN = (_hosted,)
 
 
 def two_lines(program: str, how: How) -> None:

@@ -68,7 +68,7 @@ def governed_tool(tool: FunctionTool, gate: Gate, harmless: Raised = ()) -> Func
     function = tool.func.func if isinstance(tool.func, FunctionTool) else tool.func
     if function is None:
         raise _refused(f"The tool {tool.name} runs at whoever runs the agent", tool.name)
-    unseen = {getattr(tool, "_context_parameter_name", None)} & set(inspect.signature(function).parameters)
+    unseen = {str(getattr(tool, "_context_parameter_name", ""))} & set(inspect.signature(function).parameters)
     made.func = govern(
         _body(function, bool(getattr(tool, "_invoke_sync_on_event_loop", False))),
         gate=gate, tool=tool.name, harmless=harmless, unseen=unseen,

@@ -57,8 +57,10 @@ def governed(
     return agent
 
 
-def governed_tool(tool: Any, gate: Gate, harmless: Raised = (), *, pausing: bool = False) -> BaseTool:
-    """A tool as this one, whose body asks before it runs."""
+def governed_tool(
+    tool: Any, gate: Gate, harmless: Raised = (), *, pausing: bool = False, prefix: str | None = None
+) -> BaseTool:
+    """A tool as this one, whose body asks before it runs. A set of tools puts its prefix before the tool's name."""
     own = tool if isinstance(tool, BaseTool) else FunctionTool(tool)
     kind = type(own)
     if issubclass(kind, _Asking):
@@ -71,6 +73,7 @@ def governed_tool(tool: Any, gate: Gate, harmless: Raised = (), *, pausing: bool
     made = copy.copy(own)
     made.__class__ = type(kind.__name__, (_Asking, kind), {"__module__": kind.__module__})
     made.own, made.gate, made.harmless, made.pausing = own, gate, harmless, pausing
+    made.asked_as = f"{prefix}_{own.name}" if prefix else own.name
     return made
 
 
@@ -83,15 +86,17 @@ class _Governing:
         self.helpers = helpers or self
 
     def agent(self, agent: Any) -> None:
-        if id(agent) in self.done or getattr(agent, "name", "") in self.ungoverned:
+        if id(agent) in self.done:
             return
         self.done.add(id(agent))
-        if isinstance(agent, LlmAgent):
+        name = _name_of(agent)
+        if name in self.ungoverned or type(agent) in _ORDERS:
+            pass
+        elif isinstance(agent, LlmAgent):
             self.with_model(agent)
-        elif type(agent) not in _ORDERS:
-            raise _refused(f"{getattr(agent, 'name', agent)}, a {type(agent).__name__}, acts in a way of its own",
-                           str(getattr(agent, "name", "")))  # fmt: skip
-        for inner in agent.sub_agents:
+        else:
+            raise _refused(f"{name}, a {type(agent).__name__}, acts in a way of its own", name)
+        for inner in getattr(agent, "sub_agents", ()):
             self.agent(inner)
 
     def with_model(self, agent: LlmAgent) -> None:
@@ -101,7 +106,8 @@ class _Governing:
 
         def check(callback_context: Any, llm_request: Any) -> None:
             """Refuse to go on with a tool that nobody here sees run."""
-            for tool in agent.tools:
+            late = [tool for tool in llm_request.tools_dict.values() if type(tool) is FunctionTool]
+            for tool in (*agent.tools, *late):
                 if self.tool(tool) is not tool:
                     name = _name_of(tool)
                     raise _refused(f"The tool {name} came to {agent.name} after that was governed", name)
@@ -117,7 +123,7 @@ class _Governing:
                 if value is not None and name not in _SEEN and name not in self.ungoverned:
                     raise _refused(f"The tool {name} runs at the model's provider", name)
 
-    def tool(self, tool: Any) -> Any:
+    def tool(self, tool: Any, prefix: str | None = None) -> Any:
         """The tool, or the set of tools, as one that asks."""
         name = _name_of(tool)
         if name in self.ungoverned or isinstance(tool, _PREPARING):
@@ -129,7 +135,7 @@ class _Governing:
             return tool
         if not isinstance(tool, BaseTool) and not inspect.isroutine(tool):
             raise _refused(f"{name}, a {type(tool).__name__}, acts in a way of its own", name)
-        return governed_tool(tool, self.gate, self.harmless, pausing=self.pausing)
+        return governed_tool(tool, self.gate, self.harmless, pausing=self.pausing, prefix=prefix)
 
     def toolset(self, toolset: BaseToolset) -> BaseToolset:
         if getattr(toolset.get_tools, GOVERNED, False):
@@ -137,7 +143,7 @@ class _Governing:
         made, get_tools = copy.copy(toolset), toolset.get_tools
 
         async def get_governed_tools(*args: Any, **given: Any) -> list[Any]:
-            return [self.tool(tool) for tool in await get_tools(*args, **given)]
+            return [self.tool(tool, made.tool_name_prefix) for tool in await get_tools(*args, **given)]
 
         setattr(get_governed_tools, GOVERNED, True)
         made.get_tools = get_governed_tools
@@ -145,12 +151,13 @@ class _Governing:
 
 
 class _Asking(BaseTool):
-    """The part of a tool that asks. Its name may have got a prefix since, by which the model knows it."""
+    """The part of a tool that asks, as the tool that it was when it was governed."""
 
     own: Any
     gate: Gate
     harmless: Raised
     pausing: bool
+    asked_as: str
 
     async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
         """Run the tool, if there is a yes to these arguments."""
@@ -160,7 +167,7 @@ class _Asking(BaseTool):
         try:
             if isinstance(self.own, FunctionTool) and type(self.own).run_async is FunctionTool.run_async:
                 return await self._function().run_async(args=args, tool_context=tool_context)
-            call, given = call_of(self.name, args)
+            call, given = call_of(self.asked_as, args)
             return await self.gate.arun(call, lambda: self._run(given, tool_context), self.harmless)
         except _Failed as error:
             return error.result
@@ -183,7 +190,7 @@ class _Asking(BaseTool):
             result = await asyncio.to_thread(function, *given, **named)
             return await result if inspect.isawaitable(result) else result
 
-        made.func = govern(body, gate=self.gate, tool=self.name, harmless=self.harmless, unseen=unseen)
+        made.func = govern(body, gate=self.gate, tool=self.asked_as, harmless=self.harmless, unseen=unseen)
         return made
 
     async def _run(self, args: dict[str, Any], tool_context: Any) -> Any:

@@ -71,10 +71,9 @@ def governed_tool(tool: Any, gate: Gate, harmless: Raised = (), *, pausing: bool
         return tool
     if not isinstance(tool, BaseTool):
         raise Ungoverned(f"{getattr(tool, '__name__', tool)} is no tool of LlamaIndex: make it one.")
-    own, name = adapt_to_async_tool(tool), str(tool.metadata.name)
-    if type(own) is not FunctionTool and type(own).__call__ is not AsyncBaseTool.__call__:
-        raise _refused(f"The tool {name} runs in a way of its own, not by call(), where nothing asks", name)
-    return _Asking(own, gate.waiting(min(WAIT, gate.terms.wait)) if pausing else gate, harmless, pausing)
+    return _Asking(
+        adapt_to_async_tool(tool), gate.waiting(min(WAIT, gate.terms.wait)) if pausing else gate, harmless, pausing
+    )
 
 
 class _Governing:
@@ -138,6 +137,9 @@ class _Retriever(ObjectRetriever[Any]):
 
 class _Asking(FunctionTool):
     """A tool that asks. Where it may pause it gets the context of its run, which is no argument."""
+
+    requires_context: bool
+    ctx_param_name: str | None
 
     def __init__(self, tool: AsyncBaseTool, gate: Gate, harmless: Raised, pausing: bool) -> None:
         name = str(tool.metadata.name)
