@@ -24,6 +24,9 @@ FRAMEWORKS = {
     "pydantic": "Pydantic AI",
     "strands": "Strands Agents",
     "smolagents": "smolagents",
+    "llamaindex": "LlamaIndex",
+    "adk": "Google ADK",
+    "maf": "Microsoft Agent Framework",
 }
 
 FAULTS = {
@@ -132,6 +135,20 @@ _OWN: dict[str, dict[str, Cell]] = {
         "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
         "time_limit": Cell(NOT_RUN, "it has none"),
         "hosted": Cell(NOT_RUN, "refused when the agent is governed; also an executor that runs tools elsewhere"),
+    },
+    "llamaindex": {
+        "retry_around": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "retry_inside": Cell(IN_DOUBT, "the model repeats it: " + _ASKED_AGAIN),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed"),
+    },
+    "adk": {
+        "retry_around": Cell(IN_DOUBT, "a plugin has the model repeat it: " + _ASKED_AGAIN),
+        "retry_inside": Cell(IN_DOUBT, "a plugin has the model repeat it: " + _ASKED_AGAIN),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed, or before the model is asked"),
+    },
+    "maf": {
+        "time_limit": Cell(NOT_RUN, "it has none of its own: the run is canceled"),
+        "hosted": Cell(NOT_RUN, "refused when the agent is governed, or before the model is asked"),
     },
 }
 

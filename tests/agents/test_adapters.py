@@ -55,12 +55,22 @@ PROGRAMS = {
     ),
     "strands": ("agent = made", "from counterseal_agents.strands import governed\nagent = governed(made)"),
     "smolagents": ("agent = made", "from counterseal_agents.smolagents import governed\nagent = governed(made)"),
+    "llamaindex": ("agent = made", "from counterseal_agents.llama_index import governed\nagent = governed(made)"),
+    "adk": ("agent = made", "from counterseal_agents.google_adk import governed\nagent = governed(made)"),
+    "maf": ("agent = made", "from counterseal_agents.agent_framework import governed\nagent = governed(made)"),
 }
+# The package of each framework, where it has another name.
+PACKAGES = {
+    "openai": "agents", "pydantic": "pydantic_ai", "llamaindex": "llama_index.core", "adk": "google.adk",
+    "maf": "agent_framework",
+}  # fmt: skip
+# Frameworks whose model is told to call again when a run is resumed too early.
+TOLD = [("llamaindex", "llama_index.core"), ("adk", "google.adk"), ("maf", "agent_framework")]
 
 
 @pytest.mark.parametrize("framework", PROGRAMS)
 def test_two_lines_govern_an_agent(books: Books, how: How, framework: str) -> None:
-    room = stage(framework, {"openai": "agents", "pydantic": "pydantic_ai"}.get(framework, framework))
+    room = stage(framework, PACKAGES.get(framework, framework))
     before, after = PROGRAMS[framework]
     assert len(set(after.splitlines()) - set(before.splitlines())) <= 2
     for program, asked in ((before, 0), (after, 1)):
@@ -101,15 +111,30 @@ def test_it_pauses_again_when_it_is_resumed_too_early(books: Books, how: How, fr
     assert (how.ran, len(books.actions)) == ([], 1)
 
 
+@pytest.mark.parametrize(("framework", "package"), TOLD)
+def test_it_tells_the_model_to_call_again_when_it_is_resumed_too_early(
+    books: Books, how: How, framework: str, package: str
+) -> None:
+    """The framework's own answer to the pause is a yes, and none to us. The same call finds the same question."""
+    room = stage(framework, package)
+    books.decide = lambda tool, arguments: "pending"
+    room.pause(how, PAY)
+    assert "Call it again later" in room.resume(how, PAY)[0]
+    books.settle("approved")
+    assert room.turn(how, [PAY]) == ["paid 5"]
+    assert (end_of(books, how), len(books.actions)) == ("ran once, as approved", 1)
+
+
 @pytest.mark.parametrize(
-    ("framework", "package"), [("pydantic", "pydantic_ai"), ("strands", "strands"), ("smolagents", "smolagents")]
+    ("framework", "package"),
+    [("pydantic", "pydantic_ai"), ("strands", "strands"), ("smolagents", "smolagents"), *TOLD],
 )
 def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework: str, package: str) -> None:
-    """A tool that a wrapper adds to the toolsets, that is registered later, or that a managed agent's code calls."""
+    """A tool that a wrapper, a toolset or a provider adds, that is registered later, or that an inner agent calls."""
     room = stage(framework, package)
     books.decide = lambda tool, arguments: "denied"
     assert "was not run" in room.added(how)
-    assert [one.tool for one in books.actions.values()] == ["added"]
+    assert [one.tool.removeprefix("set_") for one in books.actions.values()] == ["added"]
 
 
 def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:
@@ -135,6 +160,7 @@ def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(boo
         ("pydantic", "pydantic_ai"),
         ("strands", "strands"),
         ("smolagents", "smolagents"),
+        *TOLD,
     ],
 )
 def test_tools_that_nobody_sees_are_refused_unless_named(books: Books, how: How, framework: str, package: str) -> None:

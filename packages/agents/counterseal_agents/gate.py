@@ -16,14 +16,14 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from inspect import isasyncgen, isawaitable
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 
 from counterseal_agents import contract
 from counterseal_agents.canonical import Json, as_json, canonical
-from counterseal_agents.contract import Answer, Call, Flow, Pause, Permit, Send, Terms, Unreachable
+from counterseal_agents.contract import Answer, Call, Flow, Pause, Permit, Send, Step, Terms, Unreachable
 from counterseal_agents.errors import Closed, Unreported
 
 logger = logging.getLogger("counterseal_agents")
@@ -32,6 +32,8 @@ Raised = type[BaseException] | tuple[type[BaseException], ...]
 # Variables of the environment for a gate that is given none.
 URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
+# An answer that did not come, or not whole.
+_LOST = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 
 class Deferred(TypeError):
@@ -205,24 +207,34 @@ def _address(url: str, plain_http: bool) -> str:
     return url.rstrip("/")
 
 
+@dataclass(frozen=True)
+class _Ended(Generic[T]):
+    """The end of a flow, with what it returned."""
+
+    value: T
+
+
+def _advanced(flow: Flow[T], given: Answer | Unreachable | None) -> Step | _Ended[T]:
+    """What the flow asks for next, once it is given the answer or the reason why there is none."""
+    try:
+        return flow.throw(given) if isinstance(given, Unreachable) else flow.send(given)
+    except StopIteration as end:
+        return _Ended(end.value)
+
+
 def _drive(client: httpx.Client, url: str, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
-    answer: Answer | None = None
-    problem: Unreachable | None = None
-    while True:
-        try:
-            step = flow.throw(problem) if problem is not None else flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer, problem = None, None
+    given: Answer | Unreachable | None = None
+    while not isinstance(step := _advanced(flow, given), _Ended):
         if isinstance(step, Pause):
+            given = None
             time.sleep(step.seconds)
             continue
         try:
-            answer = _sent(client, url, step)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-            problem = Unreachable(_no_answer(error))
+            given = _sent(client, url, step)
+        except _LOST as error:
+            given = Unreachable(_no_answer(error))
+    return step.value
 
 
 def _sent(client: httpx.Client, url: str, step: Send) -> Answer:
@@ -240,23 +252,18 @@ def _sent(client: httpx.Client, url: str, step: Send) -> Answer:
 
 async def _adrive(client: httpx.AsyncClient, url: str, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
-    answer: Answer | None = None
-    problem: Unreachable | None = None
-    while True:
-        try:
-            step = flow.throw(problem) if problem is not None else flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer, problem = None, None
+    given: Answer | Unreachable | None = None
+    while not isinstance(step := _advanced(flow, given), _Ended):
         if isinstance(step, Pause):
+            given = None
             await asyncio.sleep(step.seconds)
             continue
         try:
             async with asyncio.timeout(step.seconds):
-                answer = await _asent(client, url, step)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
-            problem = Unreachable(_no_answer(error))
+                given = await _asent(client, url, step)
+        except _LOST as error:
+            given = Unreachable(_no_answer(error))
+    return step.value
 
 
 async def _asent(client: httpx.AsyncClient, url: str, step: Send) -> Answer:
