@@ -61,9 +61,10 @@ def _top(
 
 
 # Its options are the stand-ins' own.
-root.command(
-    "sandbox", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-)(service.sandbox)
+for name, passed_on in (("sandbox", service.sandbox), ("hook", service.hook)):
+    root.command(
+        name, add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )(passed_on)
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 root.command()(why.why)

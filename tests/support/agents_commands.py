@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from counterseal_agents.hook.command import options
+from counterseal_agents.hook.command import longest, options
 from counterseal_agents.hook.settings import fragment, line
 from tests.support.agents_stage import Broken, How, die
 
@@ -58,17 +58,22 @@ class Program:
             result = self.how.pay(**ran)
         except (Broken, KeyboardInterrupt) as error:
             stopped = isinstance(error, KeyboardInterrupt)
-            self.told("PostToolUseFailure", {**event, "tool_input": ran, "error": str(error), "is_interrupt": stopped})
+            end = {"tool_input": ran, "error": str(error), "is_interrupt": stopped}
+            said = self.told("PostToolUseFailure", {**event, **end})
             if stopped:
                 raise
-            return f"it failed: {error}"
-        self.told("PostToolUse", {**event, "tool_input": ran, "tool_response": {"stdout": result}})
-        return result
+            return f"it failed: {error}{said}"
+        return result + self.told("PostToolUse", {**event, "tool_input": ran, "tool_response": {"stdout": result}})
 
-    def told(self, name: str, event: dict[str, Any]) -> None:
-        """Run the hook after a tool, if one is set up for this event."""
-        if not self.how.ungoverned and name in self.settings["hooks"]:
+    def told(self, name: str, event: dict[str, Any]) -> str:
+        """Run the hook after a tool, if one is set up for this event; return what it has the model told."""
+        if self.how.ungoverned or name not in self.settings["hooks"]:
+            return ""
+        try:
             self.hook(name, event)
+        except Blocked as blocked:
+            return f"\n{blocked.words}"
+        return ""
 
     def hook(self, name: str, event: dict[str, Any]) -> None:
         """Run the hook. ``Blocked`` if its end keeps the tool from running."""
@@ -132,7 +137,7 @@ def settings_of(host: str, *words: str) -> dict[str, Any]:
     given = parser.parse_args([host, *words])
     paths = f"{ROOT / 'packages' / 'agents'}"
     command = line(given).replace(" -I -m ", " -m ", 1)
-    text = fragment(host, f"PYTHONPATH={paths} {command}", given.wait)
+    text = fragment(host, f"PYTHONPATH={paths} {command}", longest(given))
     read: Callable[[str], Any] = tomllib.loads if host == "codex" else json.loads
     return read(text)
 

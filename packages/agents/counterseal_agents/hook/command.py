@@ -21,9 +21,7 @@ from counterseal_agents.hook.kept import default_folder
 from counterseal_agents.hook.line import Server
 
 URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
-# The hook ends itself so long after its wait for a yes, before its program's own limit ends it.
-ITS_OWN_SECONDS = 60.0
-WAIT = 45.0
+WAIT, TIMEOUT = 45.0, 10.0
 _REASON_MAX = 4000
 _ENDING = threading.Lock()
 
@@ -44,12 +42,17 @@ def options(parser: ArgumentParser) -> None:
     parser.add_argument("--token-file", default="", help=f"a file with the agent's token; else {TOKEN}")
     parser.add_argument("--certificates", help="a file of certificates to trust, instead of the system's")
     parser.add_argument("--wait", type=float, default=WAIT, help="seconds to wait for a yes (45)")
-    parser.add_argument("--timeout", type=float, default=10.0, help="seconds for any answer besides (10)")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, help="seconds for any answer besides (10)")
     parser.add_argument("--for", dest="acts_for", help="the person for whom the agent acts, who then does not decide")
     parser.add_argument("--ungoverned", action="append", default=[], help="a tool that runs without asking")
     parser.add_argument("--harmless", action="append", default=[], help="a tool that has no effect if it fails")
     parser.add_argument("--outputs", action="store_true", help="send what tools give back")
     parser.add_argument("--state", default="", help="the folder for permits of tools that run now")
+
+
+def longest(given: Namespace) -> float:
+    """The seconds after which the hook ends itself, before its program's own limit would end it."""
+    return float(given.wait + 3 * given.timeout + 10)
 
 
 def _hook(arguments: list[str]) -> NoReturn:
@@ -60,7 +63,7 @@ def _hook(arguments: list[str]) -> NoReturn:
         parser.add_argument("host", choices=HOSTS)
         options(parser)
         given = parser.parse_args(arguments)
-        limit = threading.Timer(given.wait + ITS_OWN_SECONDS, _too_late)
+        limit = threading.Timer(longest(given), _too_late)
         limit.daemon = True
         limit.start()
         said = decide(_setup(given), events.read(_event()))
@@ -77,11 +80,10 @@ def _setup(given: Namespace) -> Setup:
     if given.token_file:
         token = Path(given.token_file).expanduser().read_text(encoding="ascii").strip()
     folder = Path(given.state).expanduser() if given.state else default_folder(environment)
-    return Setup(
-        given.host, Server((given.url or environment.get(URL, "")).rstrip("/"), token, given.certificates), folder,
-        environment, Terms(acts_for=given.acts_for, wait=given.wait, timeout=given.timeout), frozenset(given.ungoverned),
-        frozenset(given.harmless), given.outputs,
-    )  # fmt: skip
+    terms = Terms(acts_for=given.acts_for, wait=given.wait, timeout=given.timeout)
+    server = Server((given.url or environment.get(URL, "")).rstrip("/"), token, given.certificates)
+    ungoverned, harmless = frozenset(given.ungoverned), frozenset(given.harmless)
+    return Setup(given.host, server, folder, environment, terms, ungoverned, harmless, given.outputs)
 
 
 def _event() -> bytes:

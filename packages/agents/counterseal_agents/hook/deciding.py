@@ -24,10 +24,10 @@ class Setup:
     server: Server
     folder: Path
     environment: Mapping[str, str]
-    terms: Terms = Terms()
-    ungoverned: frozenset[str] = frozenset()
-    harmless: frozenset[str] = frozenset()
-    outputs: bool = False
+    terms: Terms
+    ungoverned: frozenset[str]
+    harmless: frozenset[str]
+    outputs: bool
 
 
 def decide(setup: Setup, event: Event) -> Said:
@@ -95,9 +95,8 @@ def _after(setup: Setup, event: Event, where: Place) -> Said:
 
 
 def _report(setup: Setup, permit: Permit, outcome: str, output: Json, detail: str) -> None:
-    drive(
-        setup.server, contract.report(permit, outcome, setup.terms.timeout, setup.terms.pause, output, detail)
-    )  # fmt: skip
+    flow = contract.report(permit, outcome, setup.terms.timeout, setup.terms.pause, output, detail)
+    drive(setup.server, flow)
 
 
 def _told(event: Event, outputs: bool) -> tuple[Json, str]:

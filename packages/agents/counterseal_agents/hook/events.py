@@ -51,8 +51,8 @@ def read(data: bytes) -> Event:
         raise Unreadable("the event is too large")
     try:
         found = parse(data)
-    except ValueError as error:
-        raise Unreadable(f"the event is no JSON: {error}") from None
+    except ValueError as problem:
+        raise Unreadable(f"the event is no JSON: {problem}") from None
     if not isinstance(found, dict):
         raise Unreadable("the event is no JSON object")
     texts = {}

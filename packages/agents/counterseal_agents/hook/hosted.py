@@ -20,16 +20,16 @@ def unseen(host: str, environment: Mapping[str, str], ungoverned: Collection[str
     if host != CODEX or WEB_SEARCH in ungoverned:
         return None
     home = environment.get("CODEX_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".codex")
-    if _read(REQUIREMENTS).get("allowed_web_search_modes") in ([], ["disabled"]):
+    if (read_toml(REQUIREMENTS) or {}).get("allowed_web_search_modes") == ["disabled"]:
         return None
-    return None if _read(Path(home) / "config.toml").get(WEB_SEARCH) == "disabled" else WEB_SEARCH
+    return None if (read_toml(Path(home) / "config.toml") or {}).get(WEB_SEARCH) == "disabled" else WEB_SEARCH
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """The settings in the file; none if it cannot be read, which switches nothing off."""
+def read_toml(file: Path) -> dict[str, Any] | None:
+    """The settings in the file; None if it cannot be read, so it switches nothing off."""
     import tomllib
 
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return {}
+        return None
