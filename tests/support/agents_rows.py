@@ -25,6 +25,7 @@ def observe(framework: str, fault: str, folder: Path) -> str:
     stage = import_module(f"tests.support.agents_{framework}")
     with serving() as books:
         how = How(books.url, folder / "effects", terms=PATIENT, state=folder / "state")
+        how.tool = getattr(stage, "PAYING", how.tool)
         ROWS[fault](stage, books, how)
         return end_of(books, how)
 

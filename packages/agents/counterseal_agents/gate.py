@@ -68,7 +68,7 @@ class Gate:
         token = token or os.environ.get(TOKEN, "")
         if not token or not token.isascii() or not token.isprintable():
             raise ValueError(f"There is no usable token: give one, or set {TOKEN}.")
-        self.terms = terms or Terms()
+        self.terms, self.token = terms or Terms(), token
         self._headers = {
             "Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "application/json",
             "Accept-Encoding": "identity",

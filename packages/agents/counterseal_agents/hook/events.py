@@ -85,6 +85,12 @@ def yes(host: str, action: str) -> Said:
     return Said(0, json.dumps({"hookSpecificOutput": decision}))
 
 
+def asked_inside() -> Said:
+    """The decision about a tool whose body asks itself, about what it gets."""
+    decision = {"hookEventName": BEFORE, "permissionDecision": "allow"}
+    return Said(0, json.dumps({"hookSpecificOutput": decision}))
+
+
 def no(host: str, words: str) -> Said:
     """The whole decision that keeps the tool from running."""
     if host == CODEX:
