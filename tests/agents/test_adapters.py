@@ -55,12 +55,16 @@ PROGRAMS = {
     ),
     "strands": ("agent = made", "from counterseal_agents.strands import governed\nagent = governed(made)"),
     "smolagents": ("agent = made", "from counterseal_agents.smolagents import governed\nagent = governed(made)"),
+    "claude_sdk": ("options = made", "from counterseal_agents.claude_agent import governed\noptions = governed(made)"),
 }
 
 
 @pytest.mark.parametrize("framework", PROGRAMS)
 def test_two_lines_govern_an_agent(books: Books, how: How, framework: str) -> None:
-    room = stage(framework, {"openai": "agents", "pydantic": "pydantic_ai"}.get(framework, framework))
+    room = stage(
+        framework,
+        {"openai": "agents", "pydantic": "pydantic_ai", "claude_sdk": "claude_agent_sdk"}.get(framework, framework),
+    )
     before, after = PROGRAMS[framework]
     assert len(set(after.splitlines()) - set(before.splitlines())) <= 2
     for program, asked in ((before, 0), (after, 1)):
@@ -110,6 +114,17 @@ def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework:
     books.decide = lambda tool, arguments: "denied"
     assert "was not run" in room.added(how)
     assert [one.tool for one in books.actions.values()] == ["added"]
+
+
+def test_tools_of_the_program_that_claude_starts_ask_by_a_hook(books: Books, how: How) -> None:
+    room = stage("claude_sdk", "claude_agent_sdk")
+    books.decide = lambda tool, arguments: "denied"
+    assert "Bash was not run" in room.added(how)
+    assert not how.effects.exists()
+    books.actions.clear()
+    books.decide = lambda tool, arguments: "approved"
+    room.added(how)
+    assert (how.effects.exists(), books.only().tool, books.only().status) == (True, "Bash", "applied")
 
 
 def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:

@@ -58,11 +58,11 @@ def lets_run(host: str, said: Said) -> bool:
 
 def started(how: How, *more: str, host: str = "claude", **variables: str) -> subprocess.Popen[bytes]:
     """The hook as its settings say, with these words and variables besides."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with commands.program(host, how) as made:
         ((group,), environment) = made.settings["hooks"]["PreToolUse"], {**made.environment, **variables}
     command = group["hooks"][0]["command"].replace(" || ", f" {' '.join(more)} || ")
-    return subprocess.Popen(["/bin/sh", "-c", command], env=environment, **pipes)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(["/bin/sh", "-c", command], env=environment, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
 def told(hook: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
@@ -233,3 +233,10 @@ def test_settings_are_checked_as_they_are_printed(tmp_path: Path, name: str) -> 
     host, change, words = CHANGES[name]
     said = [one for one in checking.check(host, _files(tmp_path, host, change)) if "can change it" not in one]
     assert said == [] if not words else any(words in one for one in said)
+
+
+def test_a_hook_starts_without_what_it_does_not_need() -> None:
+    look = "import sys, counterseal_agents.hook.deciding, counterseal_agents.hook.command; print(sorted(sys.modules))"
+    paths = {"PYTHONPATH": str(commands.ROOT / "packages" / "agents")}
+    found = subprocess.run([sys.executable, "-c", look], env=paths, capture_output=True, text=True, check=True).stdout
+    assert [name for name in ("httpx", "asyncio", "certifi", "anyio") if f"'{name}'" in found] == []

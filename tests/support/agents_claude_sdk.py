@@ -51,7 +51,7 @@ class Model(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
 
-_MESSAGE = {
+_MESSAGE: dict[str, Any] = {
     "id": "msg_1", "type": "message", "role": "assistant", "content": [], "stop_reason": None, "stop_sequence": None,
     "usage": {"input_tokens": 1, "output_tokens": 1},
 }  # fmt: skip

@@ -91,8 +91,10 @@ class Program:
 
     def run(self, command: str, event: str, limit: float) -> tuple[int, str, str]:
         """The end of a command, which is killed when its time is over."""
-        given = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        begun = subprocess.Popen(["/bin/sh", "-c", command], env=self.environment, start_new_session=True, **given)
+        begun = subprocess.Popen(
+            ["/bin/sh", "-c", command], env=self.environment, start_new_session=True, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         self.begun(begun.pid)
         try:
             out, err = begun.communicate(event, timeout=limit)

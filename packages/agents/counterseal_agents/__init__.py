@@ -1,7 +1,7 @@
 """Governed tools of agents: a tool's body runs only on Counterseal's explicit yes to this very call.
 
 ``govern`` is for any callable. Modules of their own: ``langchain``, ``openai_agents``, ``crewai``, ``pydantic_ai``,
-``smolagents`` and ``strands``.
+``smolagents``, ``strands`` and ``claude_agent``. ``hook`` is for Claude Code and Codex.
 """
 
 from __future__ import annotations
