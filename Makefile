@@ -45,7 +45,7 @@ mcpclients: $(DEV) ## Install the MCP clients of others, and drive the server wi
 # Each framework has an environment of its own: they do not agree on their dependencies.
 test-agents: $(DEV) ## Run the matrix of docs/agents-matrix.md against the frameworks, pinned and newest (ONLY="crewai strands", EDITIONS="pinned newest")
 	@set -e; \
-	for framework in $(or $(ONLY),langchain openai crewai pydantic strands smolagents llamaindex adk maf); do \
+	for framework in $(or $(ONLY),langchain openai crewai pydantic strands smolagents llamaindex adk maf claude_sdk); do \
 		for edition in $(or $(EDITIONS),pinned newest); do \
 			folder=build/agents/$$framework-$$edition; wanted=packages/agents/requirements/$$framework.txt; \
 			echo "$$framework, $$edition:"; \

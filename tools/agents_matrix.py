@@ -27,6 +27,9 @@ FRAMEWORKS = {
     "llamaindex": "LlamaIndex",
     "adk": "Google ADK",
     "maf": "Microsoft Agent Framework",
+    "claude_sdk": "Claude Agent SDK, own tools",
+    "claude_code": "Claude Code",
+    "codex": "Codex",
 }
 
 FAULTS = {
@@ -151,6 +154,33 @@ _OWN: dict[str, dict[str, Cell]] = {
         "hosted": Cell(NOT_RUN, "refused when the agent is governed, or before the model is asked"),
     },
 }
+
+# The hook of command-line agents stands beside the tool, not in it.
+_HOOK: dict[str, Cell] = {
+    **{fault: Cell(IN_DOUBT, "it repeats no tool; the model does: " + _ASKED_AGAIN)
+       for fault in ("retry_around", "retry_inside")},
+    **{fault: Cell(
+        OPEN, "hooks get the input at the same time, and another one may change it after our yes: the report says "
+        "what ran, so it is in doubt and people are told; allow managed hooks only, as the printed settings do, or "
+        "have Counterseal perform the operation", UNASKED,
+    ) for fault in ("changed_before", "changed_after")},
+    "canceled_in_body": Cell(IN_DOUBT, "reported as unknown, or not at all"),
+    "edited": Cell(NOT_RUN, "nothing is stored; another call is another question"),
+    "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
+    "hosted": Cell(NOT_RUN, "its search of the web is a tool that asks"),
+    "time_limit": Cell(NOT_RUN, "by `onFailure: block`; the hook ends itself before, with a no"),
+}  # fmt: skip
+_OWN["claude_sdk"] = {name: _HOOK[name] for name in ("retry_around", "retry_inside", "edited", "resumed", "hosted")} | {
+    "canceled_in_body": Cell(IN_DOUBT, "reported as unknown")
+}
+_OWN["claude_code"] = _HOOK
+_OWN["codex"] = _HOOK | {
+    "hosted": Cell(NOT_RUN, "each tool is refused while the provider's search of the web is on"),
+    "time_limit": Cell(
+        OPEN, "Codex takes a hook that it ends for no objection. The hook ends itself before, with a no, by the "
+        "printed settings; where it may be stopped from outside, have Counterseal perform the operation", UNASKED,
+    ),
+}  # fmt: skip
 
 
 def cell(framework: str, fault: str) -> Cell:

@@ -60,10 +60,11 @@ def _top(
     pass
 
 
-# The options of this command are parsed by the stand-ins themselves.
-root.command(
-    "sandbox", add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
-)(service.sandbox)
+# The options of these commands are parsed by what they start.
+for name, passed_on in (("sandbox", service.sandbox), ("hook", service.hook)):
+    root.command(
+        name, add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+    )(passed_on)
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 root.command()(why.why)

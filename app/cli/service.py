@@ -91,6 +91,20 @@ def sandbox(context_: typer.Context) -> None:
     runpy.run_module("sandbox", run_name="__main__")
 
 
+def hook(context_: typer.Context) -> None:
+    """Ask before each tool of Claude Code or Codex: `counterseal hook settings claude` prints what they need to run it.
+
+    It is the command counterseal-hook of the distribution counterseal-agents, which needs nothing of the server.
+    """
+    try:
+        from counterseal_agents.hook.command import main
+    except ImportError:
+        raise InputError(
+            "is not installed here", where="counterseal-agents", remedy="Run: pip install counterseal-agents"
+        ) from None
+    main(context_.args)
+
+
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")], as_json: Json = False
 ) -> None:

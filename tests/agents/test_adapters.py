@@ -58,11 +58,12 @@ PROGRAMS = {
     "llamaindex": ("agent = made", "from counterseal_agents.llama_index import governed\nagent = governed(made)"),
     "adk": ("agent = made", "from counterseal_agents.google_adk import governed\nagent = governed(made)"),
     "maf": ("agent = made", "from counterseal_agents.agent_framework import governed\nagent = governed(made)"),
+    "claude_sdk": ("options = made", "from counterseal_agents.claude_agent import governed\noptions = governed(made)"),
 }
 # The package of each framework, where it has another name.
 PACKAGES = {
     "openai": "agents", "pydantic": "pydantic_ai", "llamaindex": "llama_index.core", "adk": "google.adk",
-    "maf": "agent_framework",
+    "maf": "agent_framework", "claude_sdk": "claude_agent_sdk",
 }  # fmt: skip
 # Frameworks whose model is told to call again when a run is resumed too early.
 TOLD = [("llamaindex", "llama_index.core"), ("adk", "google.adk"), ("maf", "agent_framework")]
@@ -135,6 +136,17 @@ def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework:
     books.decide = lambda tool, arguments: "denied"
     assert "was not run" in room.added(how)
     assert [one.tool.removeprefix("set_") for one in books.actions.values()] == ["added"]
+
+
+def test_tools_of_the_program_that_claude_starts_ask_by_a_hook(books: Books, how: How) -> None:
+    room = stage("claude_sdk", "claude_agent_sdk")
+    books.decide = lambda tool, arguments: "denied"
+    assert "Bash was not run" in room.added(how)
+    assert not how.effects.exists()
+    books.actions.clear()
+    books.decide = lambda tool, arguments: "approved"
+    room.added(how)
+    assert (how.effects.exists(), books.only().tool, books.only().status) == (True, "Bash", "applied")
 
 
 def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:

@@ -19,6 +19,8 @@ from counterseal_agents import Closed, Gate, Pending, Refused, govern
 from counterseal_agents.contract import Terms
 from evidence.chain import Actor
 from runtime.requests import policies
+from tests.support import agents_commands as commands
+from tests.support.agents_stage import How
 from tests.support.app_stage import PEOPLE, TOOL_RULES
 
 T = TypeVar("T")
@@ -56,6 +58,33 @@ async def vote(bot: Bot, action: str, choice: str) -> None:
     voted = await person.post(f"/v1/approvals/{question.id}/votes", json={"choice": choice, "reason": "So be it."})
     assert voted.is_success, voted.text
     await bot.installation.work()
+
+
+@pytest.mark.parametrize("host", ["claude", "codex"])
+async def test_the_hook_of_a_command_line_agent_asks_the_server_and_tells_it_what_ran(
+    bot: Bot, host: str, tmp_path: Path
+) -> None:
+    how = How(str(bot.client.base_url), tmp_path / "effects", terms=Terms(wait=20.0, timeout=30.0), token=token(bot))
+    with commands.program(host, how) as program:
+
+        async def called(tool: str, given: dict[str, Any]) -> str:
+            return await working(bot, asyncio.to_thread(program.called, tool, given))
+
+        assert await called("free", {"amount": 5}) == "paid 5"
+        assert (await ends(bot))[-1][1:] == ("applied", ["succeeded"])
+        assert "is denied" in await called("unknown", {"amount": 5})
+        assert (await ends(bot))[-1][1:] == ("denied", [])
+
+        how.change = ("after", {"amount": 1_000_000})  # another hook, after our yes
+        assert "with another input than was let out" in await called("free", {"amount": 6})
+        assert (await ends(bot))[-1][1:] == ("in_doubt", ["in_doubt"])
+        how.change, how.terms = None, Terms(wait=0.0, timeout=30.0)
+    with commands.program(host, how) as program:
+        assert "Call it again later" in await called("send", {"amount": 7})
+        await vote(bot, (await ends(bot))[-1][0], "approve")
+        assert await called("send", {"amount": 7}) == "paid 7"
+        assert (await ends(bot))[-1][1:] == ("applied", ["succeeded"])
+    assert [one["amount"] for one in how.ran] == [5, 1_000_000, 7]
 
 
 def token(bot: Bot) -> str:

@@ -80,10 +80,13 @@ class Books:
                     action.status = "in_doubt"
 
     def until(self, fact: Callable[[], bool]) -> None:
-        """Wait for a fact about what was asked."""
+        """Wait for a fact about what was asked, or about what another process has done."""
         with self.changed:
-            while not fact():
-                assert self.changed.wait(timeout=60), "It asked nothing more."
+            for _ in range(600):
+                if fact():
+                    return
+                self.changed.wait(timeout=0.1)
+            raise AssertionError("It did nothing more.")
 
     def only(self) -> Action:
         """The one action that was asked for."""

@@ -25,6 +25,7 @@ def observe(framework: str, fault: str, folder: Path) -> str:
     stage = import_module(f"tests.support.agents_{framework}")
     with serving() as books:
         how = How(books.url, folder / "effects", terms=PATIENT, state=folder / "state")
+        how.tool = getattr(stage, "PAYING", how.tool)
         ROWS[fault](stage, books, how)
         return end_of(books, how)
 
@@ -166,12 +167,13 @@ def _no_fault(stage: Any, books: Books, how: How) -> None:
 
 
 def _hosted(stage: Any, books: Books, how: How) -> None:
+    books.decide = lambda tool, arguments: "denied"
     try:
         stage.hosted(how)
     except Ungoverned:
         assert books.asked == []
     else:
-        raise AssertionError("It began with a tool that nobody sees.")
+        assert books.asked, "It began with a tool that nobody sees."
 
 
 ROWS: dict[str, Row] = {

@@ -50,6 +50,8 @@ class How:
     limit: float | None = None
     ungoverned: bool = False
     state: Path = Path()
+    # The tool's name where the framework gives it another one.
+    tool: str = "pay"
     texts: list[str] = field(default_factory=list)
 
     def gate(self) -> Gate:
@@ -90,7 +92,7 @@ def end_of(books: Books, how: How) -> str:
     spent = {one.digest: [other for other in permits if other.digest == one.digest] for one in permits}
     certain = True
     for arguments in how.ran:
-        mine = spent.get(digest_of_call("pay", arguments), [])
+        mine = spent.get(digest_of_call(how.tool, arguments), [])
         if not mine:
             return "ran without a yes"
         certain &= mine.pop().status in ("applied", "failed")

@@ -1,7 +1,8 @@
 """Governed tools of agents: a tool's body runs only on Counterseal's explicit yes to this very call.
 
 ``govern`` is for any callable. Modules of their own: ``langchain``, ``openai_agents``, ``crewai``, ``pydantic_ai``,
-``smolagents``, ``strands``, ``llama_index``, ``google_adk`` and ``agent_framework``.
+``smolagents``, ``strands``, ``llama_index``, ``google_adk``, ``agent_framework`` and ``claude_agent``. ``hook`` is for
+Claude Code and Codex.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ A value has one JSON form, or the call is refused: nothing is left out, cut or t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -38,6 +39,27 @@ def canonical(value: Json) -> bytes:
 def digest_of_call(tool: str, arguments: JsonObject) -> str:
     """SHA-256, in hexadecimal, over the RFC 8785 form of the call. The server computes the same."""
     return sha256(canonical({"arguments": arguments, "mode": "gate", "tool": tool})).hexdigest()
+
+
+def parse(data: bytes) -> object:
+    """The JSON that the text says. ``ValueError`` for what two readers could read differently."""
+    try:
+        return json.loads(data.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError("a name stands twice")
+        found[name] = value
+    return found
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is no JSON")
 
 
 def as_json(value: object, depth: int = 0) -> Json:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-from counterseal_agents.canonical import Json, JsonObject, canonical, digest_of_call
+from counterseal_agents.canonical import Json, JsonObject, canonical, digest_of_call, parse
 from counterseal_agents.errors import Closed, NotRun, Pending, Refused
 
 WAIT_MAX = 50.0
@@ -292,25 +292,12 @@ def _read(answer: Answer, statuses: tuple[int, ...]) -> dict[str, Any]:
     if kind != "application/json":
         raise _Unusable("the answer is no JSON by its content type")
     try:
-        found = json.loads(answer.body.decode(), object_pairs_hook=_distinct, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        found = parse(answer.body)
+    except ValueError:
         raise _Unusable("the answer is no JSON") from None
     if not isinstance(found, dict):
         raise _Unusable("the answer is no JSON object")
     return {**found, _STATUS: answer.status}
-
-
-def _distinct(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in found:
-            raise ValueError("a name stands twice")
-        found[name] = value
-    return found
-
-
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")
 
 
 def _problem(body: bytes) -> str:

@@ -1,12 +1,12 @@
 """The gate: it drives the contract's flows, runs a tool's body under its permit, and reports what became of it.
 
 A crash of this process between permit and report leaves the action to its lease: when that ends, the server holds it in
-doubt, people find out, and there is no second permit.
+doubt, people find out, and there is no second permit. What sends and waits is imported when something is sent, because
+the hook of a command-line agent starts for each call, and needs none of it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -16,15 +16,16 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from inspect import isasyncgen, isawaitable
 from types import GeneratorType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import urlsplit
-
-import httpx
 
 from counterseal_agents import contract
 from counterseal_agents.canonical import Json, as_json, canonical
 from counterseal_agents.contract import Answer, Call, Flow, Pause, Permit, Send, Step, Terms, Unreachable
 from counterseal_agents.errors import Closed, Unreported
+
+if TYPE_CHECKING:
+    import httpx
 
 logger = logging.getLogger("counterseal_agents")
 T = TypeVar("T")
@@ -32,12 +33,14 @@ Raised = type[BaseException] | tuple[type[BaseException], ...]
 # Variables of the environment for a gate that is given none.
 URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
-# An answer that did not come, or not whole.
-_LOST = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 
 class Deferred(TypeError):
     """A tool gave back something that has yet to run, so its report would come before its effect."""
+
+
+class Spoiled(OSError):
+    """An answer that is not read to its end."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Gate:
         token = token or os.environ.get(TOKEN, "")
         if not token or not token.isascii() or not token.isprintable():
             raise ValueError(f"There is no usable token: give one, or set {TOKEN}.")
-        self.terms = terms or Terms()
+        self.terms, self.token = terms or Terms(), token
         self._headers = {
             "Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "application/json",
             "Accept-Encoding": "identity",
@@ -85,6 +88,8 @@ class Gate:
 
     def run(self, call: Call, body: Callable[[], T], harmless: Raised = ()) -> T:
         """Run the body once, if there is a yes to this call, and report. ``NotRun`` if it did not run."""
+        import httpx
+
         with httpx.Client(**self._options(), transport=self._transport) as client:
             permit = _drive(client, self.url, contract.obtain(call, self.terms))
             if permit.over:
@@ -102,6 +107,10 @@ class Gate:
 
     async def arun(self, call: Call, body: Callable[[], Awaitable[T]], harmless: Raised = ()) -> T:
         """Run the coroutine once, if there is a yes to this call, and report. ``NotRun`` if it did not run."""
+        import asyncio
+
+        import httpx
+
         async with httpx.AsyncClient(**self._options(), transport=self._async_transport) as client:
             permit = await _adrive(client, self.url, contract.obtain(call, self.terms))
             if permit.over:
@@ -120,11 +129,15 @@ class Gate:
 
     def waits(self, call: Call) -> bool:
         """Ask, and say if people are still to decide. Nothing is let out by this."""
+        import httpx
+
         with httpx.Client(**self._options(), transport=self._transport) as client:
             return _drive(client, self.url, contract.look(call, self.terms))
 
     async def awaits(self, call: Call) -> bool:
         """Ask, and say if people are still to decide. Nothing is let out by this."""
+        import httpx
+
         async with httpx.AsyncClient(**self._options(), transport=self._async_transport) as client:
             return await _adrive(client, self.url, contract.look(call, self.terms))
 
@@ -158,6 +171,8 @@ class Gate:
     @contextmanager
     def _beating(self, permit: Permit) -> Iterator[None]:
         """Extends the lease, in a thread, while the body runs."""
+        import httpx
+
         done = threading.Event()
 
         def beat() -> None:
@@ -180,6 +195,7 @@ class Gate:
     @asynccontextmanager
     async def _abeating(self, client: httpx.AsyncClient, permit: Permit) -> AsyncIterator[None]:
         """Extends the lease while the body runs."""
+        import asyncio
 
         async def beat() -> None:
             while True:
@@ -224,6 +240,8 @@ def _advanced(flow: Flow[T], given: Answer | Unreachable | None) -> Step | _Ende
 
 def _drive(client: httpx.Client, url: str, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
+    import httpx
+
     given: Answer | Unreachable | None = None
     while not isinstance(step := _advanced(flow, given), _Ended):
         if isinstance(step, Pause):
@@ -232,7 +250,7 @@ def _drive(client: httpx.Client, url: str, flow: Flow[T]) -> T:
             continue
         try:
             given = _sent(client, url, step)
-        except _LOST as error:
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
             given = Unreachable(_no_answer(error))
     return step.value
 
@@ -252,6 +270,10 @@ def _sent(client: httpx.Client, url: str, step: Send) -> Answer:
 
 async def _adrive(client: httpx.AsyncClient, url: str, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
+    import asyncio
+
+    import httpx
+
     given: Answer | Unreachable | None = None
     while not isinstance(step := _advanced(flow, given), _Ended):
         if isinstance(step, Pause):
@@ -261,7 +283,7 @@ async def _adrive(client: httpx.AsyncClient, url: str, flow: Flow[T]) -> T:
         try:
             async with asyncio.timeout(step.seconds):
                 given = await _asent(client, url, step)
-        except _LOST as error:
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
             given = Unreachable(_no_answer(error))
     return step.value
 
@@ -281,18 +303,20 @@ async def _asent(client: httpx.AsyncClient, url: str, step: Send) -> Answer:
 
 def _check(body: bytearray, until: float) -> None:
     if len(body) > contract.ANSWER_BYTES_MAX:
-        raise httpx.DecodingError("the answer is too large")
+        raise Spoiled("the answer is too large")
     if contract.now() > until:
-        raise httpx.ReadTimeout("the answer came too slowly")
+        raise TimeoutError("the answer came too slowly")
 
 
 def _check_encoding(response: httpx.Response) -> None:
     """Refuse a body that would grow when it is unpacked."""
     if response.headers.get("content-encoding", "identity").lower() != "identity":
-        raise httpx.DecodingError("the answer is encoded, which was not asked for")
+        raise Spoiled("the answer is encoded, which was not asked for")
 
 
 def _no_answer(error: Exception) -> str:
+    import httpx
+
     if isinstance(error, httpx.TimeoutException | TimeoutError):
         return "it did not answer in time"
     if isinstance(error, httpx.ConnectError):
