@@ -170,7 +170,7 @@ async def test_a_change_before_the_permit_withholds_it_and_the_same_one_comes_ag
 @pytest.mark.parametrize("path", ["permit", "look", "mcp"])
 async def test_a_token_that_is_revoked_while_its_holder_waits_gets_nothing(installation: Any, path: str) -> None:
     """The agent has another one, so it is not off: a thief who waits with the old one is."""
-    bot, wanted = await begun(installation), call("free", n=1)
+    bot, wanted = await begun(installation), call("free" if path == "permit" else "send", n=1)
     action = await bot.ask(wanted)
     await installation.token(Role.AGENT, subject="bot")
     body = {"nonce": NONCE, "digest": digest(wanted), "wait": 50}
