@@ -177,6 +177,28 @@ async def test_a_list_without_an_end_is_refused(cursor: Callable[[int], str]) ->
         assert (found.code, len(mcp.seen) < 250) == ("tools_without_end", True)
 
 
+TEXT = "x" * 3_500_000
+PAGES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {  # how it lists its tools, and which
+    "pages of megabytes": ({"page": 1}, [{**TOOL, "name": f"t{number}", "description": TEXT} for number in range(9)]),
+    "one page of thousands": ({"page": 6000}, [{"name": f"t{number}"} for number in range(5001)]),
+    "a cursor of megabytes": ({"page": 1, "cursor": lambda at: f"{TEXT}{at}"}, [TOOL, {**TOOL, "name": "t"}]),
+    "a session that no header holds": ({"modern": False, "odd": "-\xe9"}, [TOOL]),
+    "a session of many letters": ({"modern": False, "odd": "x" * 2000}, [TOOL]),
+}
+
+
+@pytest.mark.parametrize("how", PAGES)
+async def test_what_a_server_makes_us_hold_is_bounded(how: str) -> None:
+    said, tools = PAGES[how]
+    async with upstream(**said) as (mcp, connector, operation):
+        mcp.tools = tools
+        found = await connector.listed()
+        assert isinstance(found, Refused)
+        assert (found.code in ("tools_without_end", "bad_session"), len(mcp.seen) < 9) == (True, True), found
+        outcome = await performed(connector, operation) if "session" in how else found
+        assert (isinstance(outcome, Refused), mcp.calls) == (True, [])
+
+
 async def test_a_result_that_is_not_as_declared_is_named_and_kept_out() -> None:
     async with upstream() as (mcp, connector, operation):
         results: list[Any] = [{"content": [], "structuredContent": {"id": 7, "x": "TOLD"}}, {"content": []}]
