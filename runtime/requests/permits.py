@@ -136,11 +136,11 @@ class Permits(Struct, frozen=True):
             await self._end(connection, agent, wait, facts, lock=lock)
             return Fetched(PermitDecision.WAIT, ActionStatus.JUDGING)
         _, due_at, now = await inbox.times_of(connection, wait.wait_id)
-        if due_at is None or due_at <= now:
+        seconds = 0 if due_at is None else int((due_at - now).total_seconds())
+        if seconds < 1:  # a lease that ends before its answer is there lets nobody begin
             return Fetched(PermitDecision.DENY, ActionStatus.IN_DOUBT, "The lease of the permit is over.")
         if (stopped := await self._stopped(connection, agent, view, wait)) is not None:
             return stopped
-        seconds = max(int((due_at - now).total_seconds()), 0)
         return Fetched(PermitDecision.PERMIT, found.status, "", permit_of(view.run, wait), due_at, seconds)
 
     async def _stopped(self, connection: Connection, agent: Agent, view: RunView, wait: WaitRow) -> Fetched | None:

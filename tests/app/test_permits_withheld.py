@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -198,3 +199,11 @@ async def test_a_token_that_is_revoked_while_its_holder_waits_gets_nothing(insta
     assert (answer.status_code == 401) if path != "mcp" else ("it was revoked" in answer.text), answer.text
     assert '"permit":' not in answer.text
     assert "canceled" not in answer.text
+
+
+async def test_a_permit_whose_lease_is_as_good_as_over_does_not_go_out(installation: Any) -> None:
+    bot = await begun(installation)
+    action, asked, _ = await bot.out("free")
+    lease = (await bot.fetch(action, asked)).json()["lease_seconds"]
+    await installation.trouble.bring_waits_nearer(timedelta(seconds=lease))
+    assert (await bot.fetch(action, asked)).json()["decision"] == "deny"
