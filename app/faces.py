@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from app.metrics import Metrics
     from app.outside import Outside, Outsides
     from app.refusals import RefusalLog, UnreadSecrets
+    from app.serial import Serial
     from app.settings import Settings
-    from app.turns import Turns
     from app.waiting import Waiting
     from approvals.ports import SlackGroups
     from evidence.blobs import BlobStore
@@ -148,11 +148,11 @@ class Faces:
         return made
 
     @cached_property
-    def turns(self) -> Turns:
-        """The turns of agents that ask for actions: one for the whole process."""
-        from app.turns import Turns
+    def serial(self) -> Serial:
+        """Begins the actions of one agent one after the other: one for the whole process."""
+        from app.serial import Serial
 
-        return Turns()
+        return Serial()
 
     @cached_property
     def waiting(self) -> Waiting:

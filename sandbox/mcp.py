@@ -60,6 +60,7 @@ class Mcp:
     after_list: Callable[[], None] = lambda: None
     cursor: Callable[[int], str] = str
     sessions: set[str] = field(default_factory=set)
+    odd: str = ""  # stands behind the name of each session
     called: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,7 +96,7 @@ class Mcp:
         if wrong := self._wrong(request, method, params):
             return _error(message, -32600, wrong, 400)
         if method == "initialize":
-            session = f"session-{len(self.seen)}"
+            session = f"session-{len(self.seen)}{self.odd}"
             self.sessions.add(session)
             made = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s"}}
             return JSONResponse(_of(message, made), headers={"Mcp-Session-Id": session})

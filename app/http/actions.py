@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field, model_validator
 
+from app.access import Principal
 from app.faces import Faces
 from app.http import models
-from app.http.dependencies import Agent, FacesDep, Paged
+from app.http.dependencies import Agent, FacesDep, Paged, wait_until_over
 from runtime.requests import acting
 from runtime.requests.acting import ActionStatus, Standing, Wanted, act, page, standing
 
@@ -76,6 +77,7 @@ async def ask(
     body: AskAction,
     who: Agent,
     faces: FacesDep,
+    request: Request,
     response: Response,
     idempotency_key: Annotated[str | None, Header(max_length=200, pattern=models.PRINTABLE)] = None,
 ) -> dict[str, Any]:
@@ -103,7 +105,7 @@ async def ask(
 
     run_id = await begun(faces, wanted)
     response.headers["Location"] = f"/v1/actions/{run_id}"
-    return await answered(faces, who.tenant, who.subject, run_id, body.wait, response)
+    return await answered(request, faces, who, run_id, body.wait, response)
 
 
 @router.get("", response_model=models.Page[Action], summary="List your actions, newest first")
@@ -121,39 +123,44 @@ async def listed(
 
 
 @router.get("/{action_id}", response_model=Action, summary="Look at one of your actions", responses=_PENDING)
-async def one(action_id: UUID, who: Agent, faces: FacesDep, response: Response, wait: Wait = 0) -> dict[str, Any]:
+async def one(
+    action_id: UUID, who: Agent, faces: FacesDep, request: Request, response: Response, wait: Wait = 0
+) -> dict[str, Any]:
     """The action now: 200 if it is settled, else 202. With `wait`, the answer comes when it is settled, or then."""
-    return await answered(faces, who.tenant, who.subject, action_id, wait, response)
+    return await answered(request, faces, who, action_id, wait, response)
 
 
 @router.delete("/{action_id}", response_model=Action, summary="Withdraw an action", responses=_PENDING)
-async def withdraw(action_id: UUID, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
+async def withdraw(
+    action_id: UUID, who: Agent, faces: FacesDep, request: Request, response: Response
+) -> dict[str, Any]:
     """Withdraws an action that is not settled: its question is void. What is on its way already is not called back. 409
     if it is settled, or in doubt: people find that out.
     """
     async with faces.database.transaction(who.tenant) as connection:
         await acting.withdraw(connection, who.tenant, faces.definitions, who.subject, who.actor, action_id)
-    return await answered(faces, who.tenant, who.subject, action_id, 0, response)
+    return await answered(request, faces, who, action_id, 0, response)
 
 
 async def begun(faces: Faces, wanted: Wanted) -> UUID:
     """Begin an action, or find the one that it attaches to. What one agent asks for at once holds one connection."""
 
     async def make() -> UUID:
-        async with faces.turns.of(wanted.tenant_id, wanted.account):
+        async with faces.serial.of(wanted.tenant_id, wanted.account):
             return await faces.ask(wanted.tenant_id, act, faces.definitions, wanted)
 
     same = (wanted.tenant_id, wanted.account, wanted.call, wanted.acts_for, wanted.session)
-    return await make() if wanted.key else await faces.turns.once(same, make)
+    return await make() if wanted.key else await faces.serial.once(same, make)
 
 
 async def answered(
-    faces: Faces, tenant: str, account: str, run_id: UUID, wait: float, response: Response
+    request: Request, faces: Faces, who: Principal, run_id: UUID, wait: float, response: Response
 ) -> dict[str, Any]:
-    found = await faces.ask(tenant, standing, faces.definitions, account, run_id)
+    """The action now, or once it is settled, or after so many seconds."""
+    found = await faces.ask(who.tenant, standing, faces.definitions, who.subject, run_id)
     if not found.settled and wait > 0:
-        await faces.waiting.ended(tenant, run_id, wait)
-        found = await faces.ask(tenant, standing, faces.definitions, account, run_id)
+        await wait_until_over(request, faces, run_id, wait)
+        found = await faces.ask(who.tenant, standing, faces.definitions, who.subject, run_id)
     if not found.settled:
         response.status_code = 202
         response.headers["Retry-After"] = str(POLL_SECONDS)

@@ -50,6 +50,15 @@ def principal(request: Request) -> Principal:
     return cast("Principal", request.state.principal)
 
 
+async def wait_until_over(request: Request, faces: Faces, run_id: UUID, seconds: float) -> None:
+    """Wait until a run of the caller's tenant is over, or so many seconds.
+
+    ``AuthenticationError`` if the caller's token has ended meanwhile: whoever waits is told no more than who asks anew.
+    """
+    await faces.waiting.ended(principal(request).tenant, run_id, seconds)
+    await request.state.prove()
+
+
 FacesDep: TypeAlias = Annotated[Faces, Depends(_faces)]
 
 

@@ -18,7 +18,7 @@ from app.http.middleware import parse_aside
 from app.mcp import wire
 from app.mcp.server import Held, Server
 from core.canonical import JsonObject
-from core.errors import AuthorizationError, InputError
+from core.errors import AuthenticationError, AuthorizationError, InputError
 
 PATH = "/mcp"
 router = APIRouter(tags=["actions"])
@@ -68,7 +68,7 @@ async def mcp(request: Request, who: Agent, faces: FacesDep) -> Response:
         return _json(wire.error(wire.id_of(body), refused), wire.status(refused, modern=True))
     if message.id is None:
         return Response(status_code=202)  # news of a client changes nothing
-    server = Server(faces, who)
+    server = Server(faces, who, request.state.prove)
     try:
         found = await server.answer(message)
         if isinstance(found, Held):
@@ -112,7 +112,12 @@ async def _held(server: Server, message: wire.Message, held: Held) -> AsyncItera
                 yield b": waiting\n\n"
     finally:
         waiting.cancel()
-    yield _event(wire.answer(message, await server.settled(held)))
+    try:
+        waiting.result()
+        told = wire.answer(message, await server.settled(held))
+    except AuthenticationError as error:
+        told = wire.error(message.id, wire.Refused(wire.Code.INVALID_REQUEST, str(error)))
+    yield _event(told)
 
 
 def _event(told: JsonObject) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import structlog
@@ -90,7 +91,8 @@ class Bearer:
                 remedy = "Send `Authorization: Bearer …`; `counterseal token create` makes one."
                 raise AuthenticationError("A bearer token is needed.", remedy=remedy)
             state = scope.setdefault("state", {})
-            state["principal"] = await principal_of(self._database, token.strip())
+            state["prove"] = partial(principal_of, self._database, token.strip())
+            state["principal"] = await state["prove"]()
             state["proved"] = True
             structlog.contextvars.bind_contextvars(tenant=state["principal"].tenant)
         await self._app(scope, receive, send)

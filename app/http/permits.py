@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from app.faces import Faces
 from app.http.actions import POLL_SECONDS, Action, answered
-from app.http.dependencies import Agent, FacesDep
+from app.http.dependencies import Agent, FacesDep, wait_until_over
 from app.http.models import In
 from core.budgets import most
 from runtime.engine.life.permits import Outcome
@@ -85,7 +85,9 @@ _WAITS: dict[int | str, dict[str, Any]] = {202: {"model": PermitAnswer, "descrip
     summary="Fetch the permit of an action",
     responses=_WAITS,
 )
-async def fetch(action_id: UUID, body: FetchPermit, who: Agent, faces: FacesDep, response: Response) -> dict[str, Any]:
+async def fetch(
+    action_id: UUID, body: FetchPermit, who: Agent, faces: FacesDep, request: Request, response: Response
+) -> dict[str, Any]:
     """Fetches the permit of an action that is let out. It is judged anew, and intended, before the permit goes out.
 
     409: the digest is of another call, or the permit was fetched by another nonce. The same nonce gets it again.
@@ -96,7 +98,7 @@ async def fetch(action_id: UUID, body: FetchPermit, who: Agent, faces: FacesDep,
     for _ in range(WAKES_MAX):
         if found.decision is not PermitDecision.WAIT or (left := until - loop.time()) <= 0:
             break
-        await faces.waiting.ended(who.tenant, action_id, left)
+        await wait_until_over(request, faces, action_id, left)
         found = await desk.fetch(agent, body.nonce, body.digest)
     said: dict[str, Any] = {"decision": found.decision, "id": action_id, "nonce": body.nonce, "digest": body.digest}
     said |= {"status": found.status}
@@ -118,7 +120,7 @@ async def beat(action_id: UUID, body: Heartbeat, who: Agent, faces: FacesDep) ->
 
 @router.post("/{action_id}/outcome", response_model=Action, summary="Report what came of an action")
 async def report(
-    action_id: UUID, body: ReportOutcome, who: Agent, faces: FacesDep, response: Response
+    action_id: UUID, body: ReportOutcome, who: Agent, faces: FacesDep, request: Request, response: Response
 ) -> dict[str, Any]:
     """Takes the report of the agent: it counts if it is of the very call, within the lease. Else people decide.
 
@@ -126,7 +128,7 @@ async def report(
     """
     said = permits.Report(body.permit, body.outcome, body.digest, body.output, body.detail)
     await _desk(faces).report(_agent(who, action_id), said)
-    shown = await answered(faces, who.tenant, who.subject, action_id, SETTLE_SECONDS, response)
+    shown = await answered(request, faces, who, action_id, SETTLE_SECONDS, response)
     response.status_code = 200  # the report is taken, whatever becomes of it
     return shown
 

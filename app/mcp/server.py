@@ -6,7 +6,7 @@ who cancels, gives up or comes again ends or begins a waiting.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -82,10 +82,11 @@ class Held(Struct, frozen=True):
 
 
 class Server(Struct, frozen=True):
-    """The methods for one agent. ``limited`` is told the limit that a call has reached, for the audit."""
+    """The methods for one agent. ``prove`` looks again if its token is good."""
 
     faces: Faces
     who: Principal
+    prove: Callable[[], Awaitable[Principal]]
 
     async def answer(self, message: Message) -> JsonObject | Held:
         """The result of a request, or what it waits for. ``Refused`` if there is no such method."""
@@ -112,8 +113,12 @@ class Server(Struct, frozen=True):
         return result_of(found)
 
     async def wait(self, held: Held) -> None:
-        """Wait until the call is settled, or its time is over. Whoever ends this ends the waiting alone."""
+        """Wait until the call is settled, or its time is over. Whoever ends this ends the waiting alone.
+
+        ``AuthenticationError`` if the token has ended meanwhile.
+        """
         await self.faces.waiting.ended(self.who.tenant, held.run_id, held.seconds)
+        await self.prove()
 
     async def _listed(self, message: Message) -> JsonObject:
         cursor = message.params.get("cursor", "")

@@ -7,6 +7,7 @@ session remembers would be part of an action, and nobody has judged it.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -29,7 +30,10 @@ from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
 
 PAGES_MAX, TOOLS_MAX = 200, 5000
-LIST_BYTES_MAX, RESULT_BYTES_MAX = 4 * 1024 * 1024, 1024 * 1024
+PAGE_BYTES_MAX, LIST_BYTES_MAX, RESULT_BYTES_MAX = 4 * 1024 * 1024, 16 * 1024 * 1024, 1024 * 1024
+CURSOR_CHARACTERS_MAX = 4096
+# The revisions with a handshake: visible ASCII. So a header can hold it.
+_SESSION = re.compile(r"[\x21-\x7e]{1,1000}")
 ADDRESSES_MAX = 4
 WORDS_MAX = 300
 GOODBYE_SECONDS = 1.0
@@ -110,6 +114,7 @@ class Conversation:
         self.version: str | None = None
         self.is_lost = False  # the server did not tell its tools: maybe it speaks another revision by now
         self._session: str | None = None
+        self._bytes_read = 0
 
     @property
     def seconds_left(self) -> float:
@@ -146,7 +151,10 @@ class Conversation:
             return Refused("no_common_revision", f"{self._who} speaks no revision of MCP that is known: {words}")
         self.version = version
         assert isinstance(reply, Answer), "it was read"
-        self._session = reply.headers.get(messages.SESSION)
+        session = reply.headers.get(messages.SESSION)
+        if session is not None and _SESSION.fullmatch(session) is None:
+            return Refused("bad_session", f"{self._who} names its session in a way that no header can hold")
+        self._session = session
         told = await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, {}, effect=False)
         return None if isinstance(told, Answer) and told.ok else self._unheard(told)
 
@@ -173,13 +181,18 @@ class Conversation:
                 return NotSent(f"{self._who} did not tell its tools: {words}"[:WORDS_MAX])
             found += tools
             cursor = (said.result or {}).get("nextCursor")
+            if len(found) > TOOLS_MAX:
+                break
             if cursor is None or (wanted is not None and any(_name_of(one) == wanted for one in tools)):
                 return found
-            if not isinstance(cursor, str) or cursor in seen or len(found) > TOOLS_MAX:
+            if not isinstance(cursor, str) or len(cursor) > CURSOR_CHARACTERS_MAX or cursor in seen:
+                break
+            if self._bytes_read > LIST_BYTES_MAX:
                 break
             seen.add(cursor)
             params = {"cursor": cursor}
-        return Refused("tools_without_end", f"{self._who} lists its tools without an end, or more than {TOOLS_MAX}")
+        words = f"lists its tools without an end, or more than {TOOLS_MAX}, or {LIST_BYTES_MAX} bytes"
+        return Refused("tools_without_end", f"{self._who} {words}")
 
     async def tool(self, name: str) -> Tool | Unheard:
         """One tool as the server tells it now. ``Refused`` if it is not there, is there twice, or has no digest."""
@@ -215,7 +228,9 @@ class Conversation:
 
     async def _heard(self, method: str, params: JsonObject) -> Said | Unheard:
         id_ = next(self._ids)
-        return self._read(await self._post(method, params, id_, effect=False), id_)
+        reply = await self._post(method, params, id_, effect=False)
+        self._bytes_read += len(reply.body) if isinstance(reply, Answer) else 0
+        return self._read(reply, id_)
 
     def _read(self, reply: Reply, id_: int) -> Said | Unheard:
         """The answer to a request without an effect; an HTTP error that is no message is a refusal."""
@@ -234,7 +249,7 @@ class Conversation:
                 return refusal(answer, self._who) or NotSent(f"{self._who} answered {answer.status}")
 
     async def _post(
-        self, method: str, params: JsonObject, id_: int, *, effect: bool, bytes_max: int = LIST_BYTES_MAX, key: str = ""
+        self, method: str, params: JsonObject, id_: int, *, effect: bool, bytes_max: int = PAGE_BYTES_MAX, key: str = ""
     ) -> Reply:
         message = messages.request_of(method, params, id_, self.version or HANDSHAKES[0])
         headers = self._headers(method, params) | ({"Idempotency-Key": key} if key else {})
@@ -247,7 +262,7 @@ class Conversation:
         *,
         effect: bool,
         id_: int | None = None,
-        bytes_max: int = LIST_BYTES_MAX,
+        bytes_max: int = PAGE_BYTES_MAX,
     ) -> Reply:
         try:
             body, headers = canonical_bytes(message), headers or self._headers("", {})

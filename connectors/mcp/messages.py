@@ -26,6 +26,8 @@ SESSION, VERSION = "Mcp-Session-Id", "Mcp-Protocol-Version"
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INTERNAL_ERROR = -32700, -32600, -32601, -32603
 HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION = -32020, -32021, -32022
 _META = "io.modelcontextprotocol/"
+# A stream has so many messages besides its answer, and so many lines: reading them holds up everybody else.
+MESSAGES_MAX, LINES_MAX = 1_000, 200_000
 
 
 class Said(Struct, frozen=True):
@@ -111,6 +113,7 @@ class Events:
 
     def __init__(self, id_: int) -> None:
         self._id, self._rest, self._data = id_, bytearray(), list[bytes]()
+        self._messages, self._lines = MESSAGES_MAX, LINES_MAX
         self.said: Said | None = None
 
     def feed(self, piece: bytes) -> bool:
@@ -121,9 +124,13 @@ class Events:
         half = b"\r" if self._rest.endswith(b"\r") else b""  # the other half of a line's end may be in the next piece
         lines = bytes(self._rest).removesuffix(half).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         self._rest = bytearray(lines.pop() + half)
+        self._lines -= len(lines)
+        if self._lines < 0:
+            self.said = self.said or Said(problem=f"the stream has more than {LINES_MAX} lines")
         for line in lines:
-            if self.said is None:
-                self._line(line)
+            if self.said is not None:
+                break
+            self._line(line)
         return self.said is not None
 
     def _line(self, line: bytes) -> None:
@@ -133,7 +140,12 @@ class Events:
                 self._data.append(value.removeprefix(b" "))
             return
         data, self._data = b"\n".join(self._data), []
-        self.said = _said(data, self._id) if data.strip() else None
+        if not data.strip():
+            return
+        self._messages -= 1
+        self.said = _said(data, self._id)
+        if self.said is None and self._messages < 0:
+            self.said = Said(problem=f"the stream has more than {MESSAGES_MAX} messages that are no answer")
 
 
 def ending(id_: int, headers: httpx.Headers) -> Events | None:

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from connectors.operation import AGENT
 from core.canonical import Json, JsonObject, clean, sha256_hex, unfit
@@ -26,7 +27,17 @@ from runtime.engine.book.instructions import FETCH, PERMIT, REPORT
 from runtime.engine.life import late
 from runtime.engine.life.outside import GATE
 from runtime.engine.life.pausing import keys_of
-from runtime.engine.life.permits import AT, DETAIL_CHARACTERS_MAX, LEASE, NONCE, Outcome, newest, nonce_of, permit_of
+from runtime.engine.life.permits import (
+    AT,
+    DETAIL_CHARACTERS_MAX,
+    LEASE,
+    NONCE,
+    Outcome,
+    newest,
+    nonce_of,
+    permit_of,
+    withheld,
+)
 from runtime.engine.life.transition import Transition
 from runtime.engine.model.events import ActionLate, WaitPostponed
 from runtime.engine.model.rows import WaitRow
@@ -125,15 +136,31 @@ class Permits(Struct, frozen=True):
             await self._end(connection, agent, wait, facts, lock=lock)
             return Fetched(PermitDecision.WAIT, ActionStatus.JUDGING)
         _, due_at, now = await inbox.times_of(connection, wait.wait_id)
-        if due_at is None or due_at <= now:
+        seconds = 0 if due_at is None else int((due_at - now).total_seconds())
+        if seconds < 1:  # a lease that ends before its answer is there lets nobody begin
             return Fetched(PermitDecision.DENY, ActionStatus.IN_DOUBT, "The lease of the permit is over.")
-        # What people have stopped since the intent does not go out: without a report it is in doubt, and they decide.
-        if view.run.canceling is not None:
-            return Fetched(PermitDecision.DENY, found.status, "It was canceled before its permit was fetched.")
-        if not {*keys_of(view.workflow, AGENT, view.run_id, view.agent)}.isdisjoint(view.paused):
-            return Fetched(PermitDecision.WAIT, found.status)
-        seconds = max(int((due_at - now).total_seconds()), 0)
+        if (stopped := await self._stopped(connection, agent, view, wait)) is not None:
+            return stopped
         return Fetched(PermitDecision.PERMIT, found.status, "", permit_of(view.run, wait), due_at, seconds)
+
+    async def _stopped(self, connection: Connection, agent: Agent, view: RunView, wait: WaitRow) -> Fetched | None:
+        """The answer if what was intended does not go out (again) now; None if it does.
+
+        It is canceled or paused, or its agent is off, or policy and votes let it out no more. It may have gone out
+        before, so nothing is settled here: without a report it is in doubt, and people decide.
+        """
+        status, in_doubt = ActionStatus.EXECUTING, "Unless it is reported, people decide what has become of it."
+        if view.run.canceling is not None:
+            return Fetched(PermitDecision.DENY, status, f"It was canceled after its intent. {in_doubt}")
+        if not {*keys_of(view.workflow, AGENT, view.run_id, view.agent)}.isdisjoint(view.paused):
+            return Fetched(PermitDecision.WAIT, status)
+        workflow = await self.definitions.of_run(connection, view.definition)
+        policy = await self.definitions.policies(connection, agent.tenant_id, view.policies, workflow)
+        people = await self.definitions.directory(connection, agent.tenant_id, view.directory_digest)
+        transition = Transition(replace(view, directory=people), workflow.graph)
+        receipt = view.run.receipts[UUID(str((wait.context or {})["receipt"]))]
+        why = withheld(transition, view.run.steps[STEP], workflow, policy, receipt)
+        return None if why is None else Fetched(PermitDecision.DENY, status, f"{why} {in_doubt}")
 
     async def beat(self, agent: Agent, permit: str) -> datetime:
         """Extend the lease of a permit; its end now. ``ConsistencyError`` if it is over, or not of this permit."""

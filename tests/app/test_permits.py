@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import httpx
 import pytest
 
 from app.access import Role
@@ -22,93 +20,16 @@ from evidence.files import FileBlobStore
 from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.keep.bundling import Bundling, content_of
-from runtime.requests import declaring, permits, policies
-from tests.support.app_stage import PEOPLE, TOOL_RULES
+from runtime.requests import declaring, permits
+from tests.support.app_stage import TOOL_RULES
 from tests.support.forging import Forged, laid
+from tests.support.gated import AGENTS, NONCE, OTHER, TESTER, Bot, agent, begun, call, publish, vote
 from tests.support.other_verifiers import by_node, by_python
-
-TESTER = Actor("test", "tester")
-AGENTS = PEOPLE.replace("groups:", "service_accounts: [{id: bot, owner: eve}, {id: other, owner: bob}]\ngroups:")
-AGENTS += "  operators: [ann]\n"
-NONCE, OTHER = "a" * 32, "b" * 64
-
-
-def call(tool: str = "free", **arguments: Any) -> dict[str, Any]:
-    return {"mode": "gate", "tool": tool, "arguments": arguments}
-
-
-class Bot:
-    """An agent that asks through the gate, while workers work."""
-
-    def __init__(self, installation: Any, client: httpx.AsyncClient) -> None:
-        self.installation, self.client = installation, client
-
-    async def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
-        asked = asyncio.create_task(self.client.post(f"/v1/actions{path}", json=body))
-        while not asked.done():
-            await self.installation.work()
-            await asyncio.sleep(0)
-        await self.installation.work()
-        return await asked
-
-    async def ask(self, wanted: dict[str, Any]) -> str:
-        answer = await self.post("", wanted)
-        assert answer.json()["digest"] == digest(wanted), answer.text
-        return str(answer.json()["id"])
-
-    async def fetch(self, action: str, wanted: dict[str, Any], nonce: str = NONCE, wait: float = 0) -> httpx.Response:
-        return await self.post(f"/{action}/permit", {"nonce": nonce, "digest": digest(wanted), "wait": wait})
-
-    async def permit(self, action: str, wanted: dict[str, Any]) -> str:
-        found = (await self.fetch(action, wanted, wait=50)).json()
-        assert (found["decision"], found["nonce"], found["digest"]) == ("permit", NONCE, digest(wanted)), found
-        return str(found["permit"])
-
-    async def report(self, action: str, permit: str, outcome: str, ran: dict[str, Any], **more: Any) -> httpx.Response:
-        return await self.post(
-            f"/{action}/outcome", {"permit": permit, "outcome": outcome, "digest": digest(ran), **more}
-        )
-
-    async def beat(self, action: str, permit: str) -> httpx.Response:
-        return await self.post(f"/{action}/heartbeat", {"permit": permit})
-
-    async def status(self, action: str) -> str:
-        return str((await self.client.get(f"/v1/actions/{action}")).json()["status"])
-
-    async def out(self, tool: str = "free") -> tuple[str, dict[str, Any], str]:
-        """An action whose permit has gone out."""
-        wanted = call(tool, n=1)
-        action = await self.ask(wanted)
-        return action, wanted, await self.permit(action, wanted)
-
-    async def lease_over(self) -> None:
-        await self.installation.trouble.make_waits_due("permit")
-        await self.installation.app.sweeper().sweep()
-        await self.installation.work()
-
-
-async def agent(installation: Any, subject: str = "bot") -> Bot:
-    client = await installation.client(Role.AGENT, subject=subject)
-    client.timeout = httpx.Timeout(60)
-    return Bot(installation, client)
 
 
 @pytest.fixture
 async def bot(installation: Any) -> Bot:
-    await installation.people(AGENTS)
-    faces = installation.app.faces
-    async with faces.database.transaction("default") as connection:
-        await policies.publish_policy(connection, faces.definitions, "default", TOOL_RULES, "policy.yaml", TESTER)
-    return await agent(installation)
-
-
-async def vote(installation: Any, action: str, choice: str, person: str = "ann") -> httpx.Response:
-    question = (await installation.books.approvals(run=UUID(action)))[-1]
-    client = await installation.client(Role.APPROVER, subject=person)
-    body = {"choice": choice, "reason": "So be it."}
-    answer: httpx.Response = await client.post(f"/v1/approvals/{question.id}/votes", json=body)
-    await installation.work()
-    return answer
+    return await begun(installation)
 
 
 REPORTS = {  # what the agent reports, of the call or of another one: the status of the action, and of its receipt
@@ -243,12 +164,6 @@ async def test_a_heartbeat_extends_a_lease_up_to_a_bound(installation: Any, bot:
     assert (await bot.fetch(action, wanted)).json()["permit"] == permit
     events = (await installation.books.event_types(UUID(action))).count("wait.postponed")
     assert events == len(ends) - 1, "a sign that changes nothing costs nothing"
-
-
-async def publish(installation: Any, text: str) -> None:
-    faces = installation.app.faces
-    async with faces.database.transaction("default") as connection:
-        await policies.publish_policy(connection, faces.definitions, "default", text, "policy.yaml", TESTER)
 
 
 async def denied(installation: Any, action: str) -> None:

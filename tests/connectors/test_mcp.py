@@ -14,6 +14,7 @@ from connectors.catalog import Source, load_catalog
 from connectors.frozen import check_names, declared, hints, operation_name, tool_of
 from connectors.mcp.client import Server
 from connectors.mcp.connector import McpConnector
+from connectors.mcp.messages import Events
 from connectors.operation import Operation
 from connectors.port import Done, InDoubt, NotSent, Refused
 from core.errors import DefinitionError, InputError
@@ -175,6 +176,51 @@ async def test_a_list_without_an_end_is_refused(cursor: Callable[[int], str]) ->
         found = await connector.listed()
         assert isinstance(found, Refused)
         assert (found.code, len(mcp.seen) < 250) == ("tools_without_end", True)
+
+
+NEWS = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+ANSWER = b'data: {"jsonrpc":"2.0","id":1,"result":{}}\n\n'
+STREAMS = {  # what comes before an answer: if that is still read
+    "news": (NEWS * 900, True),
+    "a flood of news": (NEWS * 1_100, False),
+    "blank lines": (b"\n" * 150_000, True),
+    "a flood of blank lines": (b"\n" * 250_000, False),
+    "a flood of comments": (b":\n" * 250_000, False),
+    "answers to others": (ANSWER.replace(b"1", b"7") * 1_100, False),
+}
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+@pytest.mark.parametrize("before", STREAMS)
+def test_a_stream_that_floods_us_is_no_answer(before: str, pieces: int) -> None:
+    flood, is_read = STREAMS[before]
+    stream, reader = flood + ANSWER, Events(1)
+    size = -(-len(stream) // pieces)
+    fed = [reader.feed(stream[at : at + size]) for at in range(0, len(stream), size)]
+    assert reader.said is not None
+    assert (fed[-1], reader.said.result is not None, bool(reader.said.problem)) == (True, is_read, not is_read)
+
+
+TEXT = "x" * 3_500_000
+PAGES: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {  # how it lists its tools, and which
+    "pages of megabytes": ({"page": 1}, [{**TOOL, "name": f"t{number}", "description": TEXT} for number in range(9)]),
+    "one page of thousands": ({"page": 6000}, [{"name": f"t{number}"} for number in range(5001)]),
+    "a cursor of megabytes": ({"page": 1, "cursor": lambda at: f"{TEXT}{at}"}, [TOOL, {**TOOL, "name": "t"}]),
+    "a session that no header holds": ({"modern": False, "odd": "-\xe9"}, [TOOL]),
+    "a session of many letters": ({"modern": False, "odd": "x" * 2000}, [TOOL]),
+}
+
+
+@pytest.mark.parametrize("how", PAGES)
+async def test_what_a_server_makes_us_hold_is_bounded(how: str) -> None:
+    said, tools = PAGES[how]
+    async with upstream(**said) as (mcp, connector, operation):
+        mcp.tools = tools
+        found = await connector.listed()
+        assert isinstance(found, Refused)
+        assert (found.code in ("tools_without_end", "bad_session"), len(mcp.seen) < 9) == (True, True), found
+        outcome = await performed(connector, operation) if "session" in how else found
+        assert (isinstance(outcome, Refused), mcp.calls) == (True, [])
 
 
 async def test_a_result_that_is_not_as_declared_is_named_and_kept_out() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import crash_gate
 import crash_rows
 import crash_servicenow
 import crash_workloads
@@ -26,6 +28,7 @@ from msgspec.structs import replace
 
 from approvals.model import Choice, VoteChannel
 from approvals.ports import Absent, MessageRef, Posted
+from connectors.agent.connector import AgentConnector
 from connectors.catalog import Source, load_catalog
 from connectors.port import Connectors, Done, InDoubt, NotSent, Parked, Probe, ProbeVerdict, Refused
 from connectors.records.connector import RecordsConnector
@@ -135,6 +138,7 @@ class _Wrapped:
         async def called(*args: Any, **kwargs: Any) -> Any:
             shown = f"{label} {str(args[0]).split()[0]}" if self._port == "database" else label
             parts = {name for each in args[1:] if isinstance(each, dict) for name in each}
+            shown += f" tells {told}" if (told := ",".join(_told(args))) else ""
             shown += MESSAGE if parts & {"commands", "new_approvals"} else ""
             number = self._killer.enter(shown)
             result = await method(*args, **kwargs)
@@ -142,6 +146,13 @@ class _Wrapped:
             return result
 
         return called
+
+
+def _told(values: Any) -> list[str]:
+    """The types of the events in the parameters of a statement."""
+    if isinstance(values, bytes):
+        return [name.decode() for name in re.findall(rb'"type":"([a-z_.]+)"', values)]
+    return [name for one in values for name in _told(one)] if isinstance(values, list | tuple) else []
 
 
 class _Numbered(Database):
@@ -304,6 +315,7 @@ class Stage:
         self.connectors = Connectors(
             {
                 "probe": killer.wrap("connector", outside, *names),
+                "agent": AgentConnector(),
                 "records": RecordsConnector(partial(records.read, engine)),
                 **rows,
                 **now,
@@ -311,6 +323,9 @@ class Stage:
             }
         )
         self.definitions = Definitions(catalog)
+        agent = crash_gate.Agent(TENANT, faces, self.definitions, self.trouble, self.ledger)
+        vars(agent)["tool"] = killer.wrap("agent", agent, "tool").tool
+        self.agent = agent if self.work.gate else None
         chat = killer.wrap("messenger", Chat(self.ledger), "post_card", "update_card", "find_card", "post_task",
                            "post_thread")  # fmt: skip
         blobs = killer.wrap("blobs", FileBlobStore(folder / "evidence"), "put")
@@ -367,7 +382,9 @@ class Stage:
 
     async def start(self) -> None:
         """A webhook: sent again until it is acknowledged."""
-        if self.ledger.all(what="acknowledged"):
+        if self.agent is not None:
+            await self.agent.ask()
+        if self.agent is not None or self.ledger.all(what="acknowledged"):
             return
         async with self.faces.transaction(TENANT) as connection:
             (stored,) = await documents.newest_workflows(connection, TENANT, self.work.name)
@@ -380,6 +397,7 @@ class Stage:
         """One round of everybody; whether anything moved."""
         moved = sum(await asyncio.gather(*(worker.work_off() for worker in self.workers)))
         moved += await self.dispatcher.work_off() + await self.sweeper.sweep()
+        moved += self.agent is not None and await self.agent.go_on()
         return bool(moved) or await self.people() or await self.retried() or await self.opened() or await self.clock()
 
     async def opened(self) -> bool:
@@ -439,6 +457,10 @@ class Stage:
         signals = await self.books.waits(kind={"signal", "external"}, open=True)
         for question in asked:
             sent = not self.work.calls or self.ledger.all(what="effect", name="doubt")
+            if self.work.gate:
+                run = (await self.books.approval(id=question.id)).run
+                (asked_for,) = self.ledger.all(what="asked", run=str(run))
+                sent = self.ledger.all(what="effect", name=asked_for["name"])
             choice = ("happened" if sent else "again") if question.kind == "in_doubt" else self.work.choice
             request = VoteRequest(TENANT, question.id, "olga", Choice(choice), "seen", VoteChannel.CLI)
             answer = await Voting(self.faces, self.definitions).vote(request)
@@ -463,6 +485,7 @@ class Stage:
         _arrive()
         kinds = ["retry", "timer"] + (["external"] if self.work.times_out else [])
         due = await self.trouble.make_waits_due(*kinds)
+        due += 0 if self.agent is None else await self.agent.lease_over()
         return bool(await self.trouble.hurry_messages() + due)
 
 
@@ -499,6 +522,8 @@ async def _act(plan: Plan) -> None:
         await stage.start()
         await stage.propose()
         await stage.to_rest()
+        if stage.agent is not None and not await stage.agent.refused():
+            stage.ledger.add(what="second permit")
         await stage.connectors.aclose()
         if stage.instance is not None:
             await stage.instance.close()

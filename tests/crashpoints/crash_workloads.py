@@ -68,6 +68,12 @@ rules:
   - {id: all, match: {connector: probe}, outcome: allow}
   - {id: model, match: {connector: model}, outcome: allow}
   - {id: never, match: {operation: probe.effect.apply}, when: action.fields.name == 'denied', outcome: deny}
+  - {id: tools, match: {connector: agent}, outcome: allow}
+  - id: asked-tools
+    match: {connector: agent}
+    when: action.fields.tool == 'ask'
+    outcome: needs_approval
+    approvers: [{group: owners}]
   - {id: kept, match: {connector: records}, outcome: allow}
   - {id: made, match: {operation: servicenow.record.create}, outcome: allow}
   - id: removed
@@ -90,6 +96,7 @@ DENY = "policy: crash\nversion: 2\nrules:\n  - {id: none, match: {connector: pro
 DIRECTORY = """
 directory: people
 people: [{id: olga, name: Olga}, {id: hugo, name: Hugo}]
+service_accounts: [{id: bot, owner: hugo}]
 groups: {owners: [olga], operators: [olga, hugo], kyc: [olga]}
 """
 # With it a change of policy takes two of a group, and one is proposed.
@@ -126,6 +133,7 @@ class Workload:
     process that dies. With ``proposes``, a change of policy takes two people, and is made by the vote of the second.
     ``calls`` are those of an agent's only turn with any: tool and name; one with the name ``doubt`` is in doubt.
     ``incidents`` are the writes of an instance of ServiceNow, each once, in their order.
+    With ``gate`` there is no workflow: an agent carries out tools of its own (``crash_gate``).
     ``runs`` is their number, if it is not that of the workflows.
     """
 
@@ -146,6 +154,7 @@ class Workload:
     proposes: bool = False
     incidents: tuple[str, ...] = ()
     calls: tuple[tuple[str, str], ...] = ()
+    gate: bool = False
     runs: int | None = None
 
 
@@ -299,6 +308,7 @@ _ALL = (
         frozenset({"ask", "doubt", "z"}),
         calls=(("probe_effect_apply", "ask"), ("probe_mail_send", "doubt"), ("probe_effect_apply", "denied")),
     ),
+    Workload("gate", (), frozenset({"ask", "silent"}), gate=True),
     Workload("open", (HEAD % "open" + _effects("a"),), frozenset({"a", "more"}), open=True),
     Workload(
         "inherited",

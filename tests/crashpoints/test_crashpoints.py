@@ -9,6 +9,7 @@ import asyncio
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -23,14 +24,17 @@ import crash_workloads
 import pytest
 
 from connectors.catalog import load_catalog
-from core.db import ENGINE_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
+from evidence.signing import FileSigner
 from evidence.verify import verify_bundle
 from runtime.definition.catalog import Definitions
 from runtime.definition.reserved import POLICY_CHANGE
+from runtime.requests.views import RunReader
 from runtime.store.records import read
 from tests.support.beside import wrong_beside
 from tests.support.books import Books, books_at
 from tests.support.databases import Databases
+from tests.support.other_verifiers import by_node, by_python
 
 DEEP = os.environ.get("COUNTERSEAL_DEEP") == "1"
 QUICK_POINTS = 5
@@ -179,6 +183,44 @@ async def test_after_a_stop_nothing_more_is_intended_wherever_it_had_crashed(
     assert reached > 0
 
 
+# What is told by the commits of a gate: fetch and report, intent, heartbeat, outcome, the end of the lease, the doubt.
+OF_A_GATE = ("wait.completed", "action.intended", "wait.postponed", "action.succeeded", "wait.timed_out", "in_doubt")
+
+
+@pytest.mark.timeout(3600 if DEEP else 400)
+@pytest.mark.req("promise 1")
+@pytest.mark.req("promise 2")
+async def test_a_crash_at_each_commit_of_a_gate_lets_no_second_permit_out(
+    fresh: Fresh, tmp_path: Path, record_property: Any
+) -> None:
+    """Each is lost (the process dies before it) and landed (it dies before its next call); its tool, as well.
+
+    Afterwards three verifiers agree about every bundle.
+    """
+    told = [point for point in await numbered(fresh, tmp_path, "gate") if not point[1].startswith("blobs")]
+    points = [number for number, name in told if name == "agent.tool" or any(one in name for one in OF_A_GATE)]
+    assert len(points) > 10
+    signer, bundles = FileSigner.load_or_create(tmp_path / "key.pem"), list[Path]()
+    (tmp_path / "public.pem").write_bytes(signer.public_key.pem)
+    tried = [(number + landed, number, landed) for number in points[0 if DEEP else 3 :] for landed in (0, 1)]
+    for died, number, landed in tried:
+        folder = tmp_path / f"{number}-{landed}"
+        folder.mkdir()
+        shutil.copy(tmp_path / "key.pem", folder)
+        url, what = fresh(), f"{'landed' if landed else 'lost'}: {dict(told)[number]}"
+        assert await acted(crash_stage.Plan(str(folder), url, "gate", died, "before")) == -signal.SIGKILL, what
+        assert await acted(crash_stage.Plan(str(folder), url, "gate")) == 0, what
+        try:
+            await check(url, folder, "gate")
+        except AssertionError as error:
+            raise AssertionError(f"{what}: {error}") from None
+        bundles += (folder / "evidence").rglob("*.zip")
+    agreed = [(0, set[str]())] * len(bundles)
+    key = tmp_path / "public.pem"
+    assert by_python(tmp_path, key, bundles) == by_node(tmp_path, key, bundles) == agreed
+    record_property(SUMMARY, f"gate: {len(tried)} crashes at commits, {len(bundles)} bundles")
+
+
 async def frozen(plan: crash_stage.Plan) -> Any:
     """A process that stands still at its point, with its connections and leases; None if it came to its end."""
     process = forkserver().Process(target=crash_stage.act, args=(plan,))
@@ -239,6 +281,9 @@ async def check(url: str, folder: Path, workload: str) -> None:
     """All invariants, by the database, by what happened outside, and by the evidence."""
     work = crash_workloads.WORKLOADS[workload]
     ledger = crash_stage.Ledger(folder / "ledger.jsonl")
+    if work.gate:
+        await check_gate(url, folder, ledger)
+        return
     happened = [fact["name"] for fact in ledger.all(what="effect")]
     assert sorted(happened) == sorted(work.effects), f"effects: {happened}"
     (acknowledged, *_) = ledger.all(what="acknowledged")
@@ -290,6 +335,27 @@ async def check(url: str, folder: Path, workload: str) -> None:
     # The late answer of a process that had stood still makes a longer edition of its run's bundle.
     assert len(stored) == remembered >= len(runs) + bool(ended_twice), "every bundle that is remembered is stored"
     for path in stored:
+        report = verify_bundle(path)
+        assert report.ok, report
+
+
+async def check_gate(url: str, folder: Path, ledger: crash_stage.Ledger) -> None:
+    """No effect without an intent, one permit at most, and each action is settled as it happened."""
+    definitions, asked = Definitions(load_catalog()), ledger.all(what="asked")
+    assert len(asked) == 2
+    async with books_at(url) as books, Database(url, FACES_ROLE) as faces:
+        for name, run in ((one["name"], UUID(one["run"])) for one in asked):
+            intents = (await books.event_types(run)).count("action.intended")
+            effects = ledger.all(what="effect", name=name)
+            permits = {fact["permit"] for fact in ledger.all(what="permit", name=name)}
+            assert len(effects) <= len(permits) <= intents <= 1
+            assert await books.status_of(run) == ("succeeded" if effects else "failed_terminal"), name
+            assert (await RunReader(faces, definitions).replay(crash_stage.TENANT, run)).ok
+        assert await leftovers(books) == {}
+        assert len(await books.runs()) == len(asked), "each is asked for once"
+        assert {bundle.run for bundle in await books.bundles()} == {UUID(one["run"]) for one in asked}
+    assert ledger.all(what="second permit") == [], "another nonce gets nothing"
+    for path in sorted((folder / "evidence").rglob("*.zip")):
         report = verify_bundle(path)
         assert report.ok, report
 

@@ -289,7 +289,7 @@ def _again(p: Proposal, receipt: ReceiptRow, found: Found, *, absent: bool = Fal
     decision_id = record_decision(transition, p.step, decision, action, bound)
     if decision.outcome is Ruling.DENY:
         return _denied(p, receipt, found, decision, absent=absent)
-    if decision.outcome is Ruling.ALLOW or _covers(transition, receipt, terms):
+    if decision.outcome is Ruling.ALLOW or covers(transition, receipt, terms):
         void(p)
         return _intend_again(p, receipt, found, decision_id)
     asked = given is not None and given.kind is ApprovalKind.ACTION and given.digest == bound
@@ -311,7 +311,7 @@ def _consume(p: Proposal) -> None:
         p.transition.tell(ApprovalConsumed(given.approval_id, digest), step=p.step.key)
 
 
-def _covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) -> bool:
+def covers(transition: Transition, receipt: ReceiptRow, terms: Terms | None) -> bool:
     """True if the approval that let this action out still does, on the terms that policy asks for now."""
     stored = receipt.action.get("terms")
     asked = isinstance(stored, dict) and Terms.from_json(stored) == terms

@@ -17,22 +17,28 @@ from enum import StrEnum
 from typing import Any
 
 from approvals.model import ApprovalKind, Choice
+from connectors.proposal import rebuilt_action
 from core.canonical import JsonObject, clean
 from evidence.commitments import blind
 from evidence.receipts import ReceiptStatus
+from policy.model import Ruling
+from policy.sets import PolicySet
+from runtime.engine.book.contributors import whole
 from runtime.engine.book.draft import tell_of
 from runtime.engine.book.instructions import FETCH, PERMIT, REPORT, Next, Over, Perform
 from runtime.engine.life import doubt
 from runtime.engine.life.doubt import Found
-from runtime.engine.life.outside import GATE
+from runtime.engine.life.intend import judge
+from runtime.engine.life.outside import GATE, call_of, system_of
 from runtime.engine.life.proposal import Leased, Proposal
 from runtime.engine.life.transition import Transition, finish
 from runtime.engine.model.errors import SENT, ErrorClass, StepError
 from runtime.engine.model.events import ActionFailed, ActionSucceeded, ApprovalConsumed
 from runtime.engine.model.graph import OperationNode
-from runtime.engine.model.rows import ReceiptRow, WaitRow
+from runtime.engine.model.rows import ReceiptRow, StepRow, WaitRow
 from runtime.engine.model.run import AGENT, Run
 from runtime.engine.model.states import WaitKind, WaitState
+from runtime.engine.model.workflow import Workflow
 
 # In what ends the wait for the fetch: the digest of the nonce, when that was, and the seconds of the lease.
 NONCE, AT, LEASE = "nonce", "at", "lease"
@@ -131,6 +137,24 @@ def handed_out(p: Proposal, made: Next) -> Next:
     context: JsonObject = {PERMIT: REPORT, NONCE: result[NONCE], "receipt": str(made.receipt.receipt_id)}
     p.transition.park(made.step, WaitKind.PERMIT, p.nonce(), timedelta(seconds=result[LEASE]), context)
     return Over()
+
+
+def withheld(
+    transition: Transition, step: StepRow, workflow: Workflow, policy: PolicySet, receipt: ReceiptRow
+) -> str | None:
+    """The reason why the permit of what was intended does not go out now; None if policy and votes still let it out.
+
+    It settles nothing: the permit may have gone out before, so without a report the action is in doubt (promise 2).
+    """
+    operation = workflow.operations[receipt.operation]
+    call, place = call_of(operation, receipt), (transition.run.state, transition.graph, step.key)
+    action = whole(*place, rebuilt_action(operation, call.input, call.before), system_of(receipt))
+    decision = judge(transition, step, workflow, policy, action, counted=True)
+    if decision.outcome is Ruling.DENY:
+        return " ".join(decision.reasons)
+    if decision.outcome is Ruling.ALLOW or doubt.covers(transition, receipt, decision.approval):
+        return None
+    return "Policy asks people about it now, and no votes that count today let it out on these terms."
 
 
 # -- what the agent reports ------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Turns: of what comes at once for one name, one goes on at a time, so that the others hold no connection meanwhile.
+"""Serial work: of what comes at once for one name, one goes on at a time, and no other holds a connection.
 
-The database has the same turn for all processes. Here nobody waits for it with a connection of theirs.
+The database puts it in order for all processes. Here nobody waits for that with a connection of theirs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from weakref import WeakValueDictionary
 
 
 @dataclass
-class Turns:
-    """The turns of one process. A name that nobody waits for is forgotten."""
+class Serial:
+    """The names for which something is being done in this process. One that nobody waits for is forgotten."""
 
     _locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _made: dict[tuple[object, ...], asyncio.Task[UUID]] = field(default_factory=dict)
 
     @asynccontextmanager
     async def of(self, tenant: str, name: str) -> AsyncIterator[None]:
-        """Wait for the turn. A caller that goes away gives it to the next one."""
+        """Go on when nobody else does for this name. A caller that goes away lets the next one go on."""
         lock = self._locks.get((tenant, name))
         if lock is None:
             lock = self._locks[tenant, name] = asyncio.Lock()
@@ -37,6 +37,6 @@ class Turns:
         """
         task = self._made.get(name)
         if task is None:
-            task = self._made[name] = asyncio.create_task(make(), name="turn")
+            task = self._made[name] = asyncio.create_task(make(), name="serial")
             task.add_done_callback(lambda done: self._made.pop(name) and (done.cancelled() or done.exception()))
         return await asyncio.shield(task)
