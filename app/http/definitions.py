@@ -26,7 +26,7 @@ from runtime.requests.policies import Published
 from runtime.requests.publishing import Retired
 from runtime.store import documents, read_models, tenants
 from runtime.store import replication as unavailable
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 
 router = APIRouter(prefix="/v1", tags=["definitions"])
 
@@ -230,7 +230,7 @@ async def check_workflow(body: Document, who: Author, faces: FacesDep) -> dict[s
     """Checks a document and publishes nothing. 422 lists every problem with its line and column."""
     catalog = await faces.ask(who.tenant, faces.definitions.published)
     await faces.helpers.read(who.tenant, "workflow", body.source, body.file, catalog.own)
-    found = await aside(COMPILING, partial(publishing.check_workflow, catalog, body.source, body.file))
+    found = await offload(COMPILING, partial(publishing.check_workflow, catalog, body.source, body.file))
     people = members(await faces.ask(who.tenant, tenants.directory))
     here = await stand(faces.settings, found, body.file, people)
     answer = {"name": found.name, "version": found.version, "digest": found.digest, "outline": outline(found)}

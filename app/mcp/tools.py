@@ -20,7 +20,7 @@ from policy.foresee import Verdict
 from policy.sets import PolicySet
 from runtime.definition.foresight import foresee_call
 from runtime.store import documents, operations
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 
 STATUS, WITHDRAW = "counterseal_status", "counterseal_withdraw"
 # Models take names of so many letters, digits, _ and -.
@@ -150,7 +150,7 @@ async def _described(
         listed = {tool: described(tool, one) for tool, one in found.items() if may_be_let(policies, one, who.subject)}
         return {tool: one for tool, one in listed.items() if one is not None}
 
-    return await aside(COMPILING, made, connection)
+    return await offload(COMPILING, made, connection)
 
 
 def may_be_let(policies: PolicySet, operation: Operation, account: str) -> bool:

@@ -33,8 +33,8 @@ from runtime.engine.model.run import Definition
 from runtime.engine.model.workflow import Workflow
 from runtime.store import books, documents, operations, tenants
 from runtime.store.books import Book
-from runtime.store.claims import COMPILING, aside
 from runtime.store.documents import StoredWorkflow
+from runtime.store.offload import COMPILING, offload
 from runtime.store.operations import StoredOperation
 
 Key = TypeVar("Key")
@@ -146,7 +146,7 @@ class Definitions:
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         thaw = partial(self._thawed, stored)
-        return self._workflows.put((name, version, digest), await aside(COMPILING, thaw, connection))
+        return self._workflows.put((name, version, digest), await offload(COMPILING, thaw, connection))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
         """The graph of a run as it was published, and after each of its changes."""
@@ -292,7 +292,7 @@ class Definitions:
             return found, True
         facts = self.facts(known)
         read = partial(readable, stored.source, file, facts)
-        made = await aside(COMPILING, read, connection)
+        made = await offload(COMPILING, read, connection)
         return self._policies.put((digest, known.digests), made), True
 
     def _known_to(

@@ -46,8 +46,8 @@ from runtime.keep.judged_by import judged_by
 from runtime.requests.views import folded
 from runtime.store import audit, books, bundles, documents, faces
 from runtime.store.books import Book
-from runtime.store.claims import COMPILING, aside
 from runtime.store.journal import Append
+from runtime.store.offload import COMPILING, offload
 from runtime.store.outbox import Message
 from runtime.store.rows import check_rows
 
@@ -91,7 +91,7 @@ class Bundling(Struct, frozen=True):
         try:
             material = await self.material(connection, message.tenant_id, message.run_id)
             long = material.book.weight
-            content = await aside(long, lambda: content_of(material, self.producer), connection)
+            content = await offload(long, lambda: content_of(material, self.producer), connection)
         except _UNSIGNED as problem:
             return partial(saying, _refused(message, problem))
         return partial(self._make, message, content)
@@ -106,7 +106,7 @@ class Bundling(Struct, frozen=True):
         workflow, policies = await bundles.texts(connection, book, judged)
         if workflow.digest != book.row["workflow_digest"]:
             workflow = await self._text(connection, tenant, workflow.name, book.row["workflow_version"])
-        plain = await aside(COMPILING, lambda: tuple(replace(one, plain=_plain(one)) for one in policies), connection)
+        plain = await offload(COMPILING, lambda: tuple(replace(one, plain=_plain(one)) for one in policies), connection)
         editions = await self.definitions.editions(connection, book)
         named: list[Any] = [change.workflow for change in book.changes if isinstance(change, RunMigrated)]
         moved = [await self._text(connection, tenant, one["name"], one["version"]) for one in named]
@@ -130,7 +130,7 @@ class Bundling(Struct, frozen=True):
 
     async def _make(self, message: Message, content: BundleContent) -> Result:
         try:
-            made = await aside(COMPILING, partial(build_bundle, content, self.signer))
+            made = await offload(COMPILING, partial(build_bundle, content, self.signer))
         except _UNSIGNED as problem:
             return _refused(message, problem)
         key = f"{message.tenant_id}/{message.run_id}/{made.sha256[:16]}-{made.name}"

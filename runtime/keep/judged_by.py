@@ -24,7 +24,7 @@ from runtime.engine.model.run import AGENT
 from runtime.engine.model.workflow import Workflow
 from runtime.store import bundles
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 
 _OF_POLICIES = (EventType.POLICY_PUBLISHED, EventType.POLICY_ACTIVATED, EventType.POLICY_RETIRED)
 _BY_PEOPLE = (
@@ -48,10 +48,10 @@ class Grounds(Struct):
 async def judged_by(connection: Connection, book: Book, editions: list[Workflow]) -> JudgedBy:
     """Gather what a bundle of this run needs, so that others can judge its history without the database."""
     tenant, long = book.row["tenant_id"], book.weight
-    grounds = await aside(long, lambda: _grounds(book), connection)
+    grounds = await offload(long, lambda: _grounds(book), connection)
     texts = await bundles.directories(connection, tenant, sorted(grounds.directories))
     lines = await bundles.standing(connection, tenant)
-    return await aside(long, lambda: gathered(book.run_id, grounds, editions, texts, lines), connection)
+    return await offload(long, lambda: gathered(book.run_id, grounds, editions, texts, lines), connection)
 
 
 def gathered(

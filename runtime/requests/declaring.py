@@ -25,7 +25,7 @@ from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
 from runtime.definition.difference import difference, lines_of
 from runtime.store import operations, tenants
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 from runtime.store.operations import StoredOperation
 
 Made = TypeVar("Made")
@@ -64,11 +64,11 @@ async def settled(
     meanwhile.
     """
     before = await definitions.published(connection, tenant)
-    made = await aside(COMPILING, partial(compiled, before), connection)
+    made = await offload(COMPILING, partial(compiled, before), connection)
     await tenants.lock(connection, tenant)
     now = await definitions.published(connection, tenant)
     if now.digests != before.digests:
-        made = await aside(COMPILING, partial(compiled, now), connection)
+        made = await offload(COMPILING, partial(compiled, now), connection)
     return now, made
 
 

@@ -22,7 +22,7 @@ from runtime.requests.starting import FORK, OF_RUNS, StartRequest
 from runtime.requests.views import folded
 from runtime.store import books, documents, runs
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.views import load
 
 # The most runs below the origin in which a fork looks for doubts.
@@ -121,7 +121,7 @@ async def _read(connection: Connection, definitions: Definitions, tenant: str, o
         lines = [line for append in book.appends for line in append.lines]
         return fork_of(run, workflow, point, lines[point.line], book.events)
 
-    fork = await aside(book.weight, build, connection)
+    fork = await offload(book.weight, build, connection)
     await _check_below(connection, definitions, tenant, book, fork)
     return book, fork
 

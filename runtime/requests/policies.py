@@ -28,7 +28,7 @@ from runtime.requests.policy_changes import Foreseen, Proposed, Way
 from runtime.requests.steering import cancel_run
 from runtime.requests.voting import VoteRequest, vote_within
 from runtime.store import documents, pauses, runs, tenants
-from runtime.store.claims import COMPILING, aside
+from runtime.store.offload import COMPILING, offload
 
 WORKSPACE = "main"
 
@@ -79,7 +79,7 @@ async def publish_policy(
     compiled = partial(definitions.compile_policy, text, file)
     now, policy = await settled(connection, definitions, tenant, text, compiled)
     if await documents.policy(connection, tenant, policy.digest) is None:
-        policy = await aside(COMPILING, partial(definitions.check_policy, text, file, now), connection)
+        policy = await offload(COMPILING, partial(definitions.check_policy, text, file, now), connection)
     if policy.name.startswith(DENIALS):
         message = f"{policy.name!r} is a name of a denial: names that begin with {DENIALS!r} are reserved."
         problem = load_document(text, file).problem(("policy",), message, "Choose another name, or `counterseal deny`.")
@@ -115,7 +115,7 @@ async def activate_policy(
     file = f"{name}@{version}"
     now = await definitions.published(connection, tenant)
     compiled = partial(definitions.compile_policy, text, file, now)
-    policy = await aside(COMPILING, compiled, connection)
+    policy = await offload(COMPILING, compiled, connection)
     return await _put_in_force(connection, definitions, tenant, policy, file, actor, dry_run=dry_run)
 
 

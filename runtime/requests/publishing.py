@@ -34,8 +34,8 @@ from runtime.requests.declaring import settled
 from runtime.requests.directory import first_of_two, same_approvers
 from runtime.requests.policies import Published, refuse
 from runtime.store import approvals, audit, documents, replication, tenant_settings, tenants
-from runtime.store.claims import COMPILING, aside
 from runtime.store.documents import StoredWorkflow
+from runtime.store.offload import COMPILING, offload
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ async def _misread(
     if not children:
         return None
     try:
-        await aside(COMPILING, partial(check_workflow, catalog, text, file, children=children), connection)
+        await offload(COMPILING, partial(check_workflow, catalog, text, file, children=children), connection)
     except DefinitionError as error:
         return error
     return None

@@ -42,7 +42,7 @@ from runtime.requests.replaying import again
 from runtime.store import approvals, books, journal, retention
 from runtime.store.approvals import StoredApproval
 from runtime.store.books import Book
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.rows import check_rows
 
 # The first statement of a transaction: all later ones read the same snapshot, though the run moves on.
@@ -101,7 +101,7 @@ async def folded(
     """Fold a book to its run, with the wanted checkpoints. ``Diverged`` if the run's row differs."""
     graphs = [workflow.graph for workflow in await definitions.editions(connection, book)]
     first = unopened(book.run_id, book.row["run_key"], graphs[0])
-    past = await aside(book.weight, lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
+    past = await offload(book.weight, lambda: past_of(first, book.events, graphs, wanted, bytes_max), connection)
     books.check_row(book, past.run)
     return past
 

@@ -23,8 +23,8 @@ from runtime.engine.model.events import RunExtended, RunMigrated, RunOpened
 from runtime.engine.model.rows import MutationRow
 from runtime.engine.model.run import Run
 from runtime.store import journal
-from runtime.store.claims import aside
 from runtime.store.journal import Append
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 _SQL = statements("books")
@@ -94,7 +94,7 @@ async def checked(row: asyncpg.Record, connection: Connection | None = None) -> 
     was changed, or the key to the values is lost.
     """
     long = row["audit_count"] + journal.weight(row["every_vals"] or ())
-    return replace(await aside(long, lambda: _checked(row), connection), weight=long)
+    return replace(await offload(long, lambda: _checked(row), connection), weight=long)
 
 
 async def read(connection: Connection, tenant: str, run_id: UUID) -> Book:
@@ -122,7 +122,7 @@ async def paged(connection: Connection, tenant: str, run_id: UUID) -> Book:
             break
         row = now  # somebody has written, or retention has removed the values: pages of two moments are no book
     long = row["audit_count"] + journal.weight([values for _, _, values in stored])
-    return replace(await aside(long, lambda: _through(row, journal.Stored(stored)), connection), weight=long)
+    return replace(await offload(long, lambda: _through(row, journal.Stored(stored)), connection), weight=long)
 
 
 async def _head_of(connection: Connection, tenant: str, run_id: UUID) -> asyncpg.Record:
@@ -144,7 +144,7 @@ async def _pages(connection: Connection, run_id: UUID) -> AsyncIterator[journal.
 async def lines(connection: Connection, tenant: str, run_id: UUID) -> Sequence[bytes]:
     """The lines of a run, without values. ``Diverged`` if they are not those that were written."""
     row = await fetch(connection, tenant, run_id)
-    return await aside(
+    return await offload(
         row["audit_count"] + journal.weight(row["every_vals"] or ()),
         lambda: [line for append in _unbroken(row) for line in append.lines],
         connection,

@@ -15,20 +15,13 @@ The worker that holds a lost lease is then refused by the lease's id, even if a 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from contextvars import copy_context
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
 from uuid import UUID
-from weakref import WeakKeyDictionary
 
 import asyncpg
-import structlog
-from msgspec.msgpack import encode
 
 from core.db import Connection
-from core.turns import NOBODY, Turns
 from runtime.engine.model.rows import Claim
 from runtime.store.statements import statements
 
@@ -125,57 +118,3 @@ async def heartbeat(connection: Connection, span: timedelta, held: Sequence[tupl
     """Extend leases; return the ids of those that are still ours. A missing one is lost, and must not be settled."""
     runs, keys, ids = [run for run, _ in held], [claim.key for _, claim in held], [claim.id for _, claim in held]
     return {row["lease_id"] for row in await connection.fetch(_HEARTBEAT, span, runs, keys, ids)}
-
-
-Answer = TypeVar("Answer")
-
-# Books with more lines are checked and folded in another thread.
-LONG = 300
-# A transaction whose client says nothing for some seconds is ended: whoever works in one says so in between.
-SAID_SECONDS = 1.0
-
-
-def weight_of(*values: object, heavy: bool) -> int:
-    """The number of lines whose work is about that of working on these values. ``heavy``: it is long for any values."""
-    try:
-        return LONG + 1 if heavy else len(encode(values)) // 64
-    except OverflowError:  # an integer that nothing can hold: whoever works on it says so
-        return LONG + 1
-
-
-# Compiling a document: a short one, too, may name the same step many times.
-COMPILING = LONG + 1
-
-
-# Long work shares one interpreter with the loop: more threads would not end it earlier, only hold up everybody else and
-# keep more in memory. The second one is for other tenants than the first one's.
-THREADS = 2
-_TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
-
-
-async def aside(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:
-    """Work on this many lines; in a thread if they are many, when it is the turn of the tenant that it is for.
-
-    An open transaction of ``connection`` stays open meanwhile. A crash rolls it back, as ever.
-    """
-    if lines <= LONG:
-        return work()
-    working = asyncio.ensure_future(_threaded(work))
-    try:
-        while True:
-            await asyncio.wait({working}, timeout=SAID_SECONDS)
-            if working.done():
-                return working.result()
-            if connection is not None and connection.is_in_transaction():
-                await connection.execute("SELECT 1")
-    finally:
-        working.cancel()  # nobody waits for it any more
-
-
-async def _threaded(work: Callable[[], Answer]) -> Answer:
-    loop, tenant = asyncio.get_running_loop(), structlog.contextvars.get_contextvars().get("tenant", NOBODY)
-    turns = _TURNS.setdefault(loop, Turns(THREADS, of_one=1))
-    await turns.take(tenant)
-    done = loop.run_in_executor(None, copy_context().run, work)
-    done.add_done_callback(lambda _: turns.give(tenant))  # a thread ends with its work, whoever waits for it
-    return await asyncio.shield(done)

@@ -14,7 +14,7 @@ from runtime.engine.model.rows import HELD, StepRow
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import EffectState, StepState
 from runtime.store.books import same
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 # Rows by their key; each row maps columns to values.
@@ -43,7 +43,7 @@ async def check_rows(connection: Connection, run: Run) -> None:
 async def hold(connection: Connection, run_id: UUID, names: tuple[str, str], statement: str, expected: Rows) -> None:
     """Compare the rows of one statement with the expected ones. ``names``: the check's name, and the word for a row."""
     rows = await connection.fetch(statement, run_id)
-    await aside(max(len(rows), len(expected)), lambda: compare(names, rows, expected), connection)
+    await offload(max(len(rows), len(expected)), lambda: compare(names, rows, expected), connection)
 
 
 def compare(names: tuple[str, str], rows: Sequence[Any], expected: Rows) -> None:

@@ -14,7 +14,7 @@ from core.db import Connection
 from core.errors import NotFoundError
 from evidence.chain import ChainHead, ChainReport
 from runtime.engine.book.recorded import Diverged
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 _SQL = statements("streams")
@@ -61,7 +61,7 @@ async def followed(connection: Connection, tenant: str, observe: Callable[[Tenan
         rows = await _page(connection, row["stream_id"], report.count, min(report.count + PAGE, count))
         if not rows:
             raise _broken(f"line {report.count + 1} is missing: the tenant's row counts {count} lines")
-        await aside(len(rows), partial(_follow, report, rows, observe), connection)
+        await offload(len(rows), partial(_follow, report, rows, observe), connection)
     if count and report.head != row["audit_head"]:
         raise _broken("its lines do not come to the head in the tenant's row")
     if not await connection.fetchval(_COUNTED, tenant):

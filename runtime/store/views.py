@@ -29,8 +29,8 @@ from runtime.engine.model.run import Definition, Family, Run, RunView
 from runtime.engine.model.states import STEP, RunState, StepState
 from runtime.engine.replay.past import blindly, refold
 from runtime.engine.replay.replay import unopened
-from runtime.store.claims import aside
 from runtime.store.journal import Append, appends, weight
+from runtime.store.offload import offload
 from runtime.store.statements import statements
 
 log = structlog.get_logger(__name__)
@@ -148,7 +148,7 @@ async def view_of(
     definition, head = _places(row)
     known, lines = await graphs(connection, definition), head.count if row["state"] is None else 0
     long = lines + weight([*(row["vals"] or ()), row["state"]])
-    run = await aside(long, lambda: _folded(row, definition, head, known), connection)
+    run = await offload(long, lambda: _folded(row, definition, head, known), connection)
     return _view(row, definition, head, run if whole else run.rest())
 
 

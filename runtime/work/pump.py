@@ -32,8 +32,8 @@ from runtime.engine.model.rows import HELD, AskRow, Claim, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
 from runtime.store import approvals, claims
-from runtime.store.claims import aside, weight_of
 from runtime.store.commits import Applied, apply, landed
+from runtime.store.offload import offload, work_units
 from runtime.store.views import load
 from runtime.work.committer import WorkerDeps
 from runtime.work.lease import CachedRun, Lease, LostLease, Move, Moved, Sent, meet
@@ -151,7 +151,7 @@ class Pump:
         if clock.error > CLOCK_ERROR_MAX:
             return False
         now = replace(met, view=replace(met.view, now=clock.now(), error=clock.error))
-        sent = await aside(_weight(met), lambda: self._built(now, moves))
+        sent = await offload(_weight(met), lambda: self._built(now, moves))
         if sent is None or (sent.commit.strict and met.drifted):
             return False
         try:
@@ -226,7 +226,7 @@ class Pump:
                         left.remove(move)
                     move.goes_on &= found == HELD
                 now = replace(met, view=await self._heeding(connection, met.view))
-                sent = await aside(_weight(met), lambda: self._built(now, left), connection) if left else None
+                sent = await offload(_weight(met), lambda: self._built(now, left), connection) if left else None
                 if sent is not None:
                     sent.commit.held = []  # checked under lock above; the guard would refuse a lease that ran out
                     if (applied := await apply(connection, sent.commit)) is None:
@@ -302,7 +302,7 @@ class Pump:
 def _weight(met: CachedRun) -> int:
     """The weight of deciding the next moves of a run, in lines: a heavy one is decided aside, and the loop goes on."""
     run, heavy = met.view.run, met.workflow.is_heavy or met.policy.is_heavy
-    return weight_of(run.trigger, run.state.channels, run.state.outputs, heavy=heavy)
+    return work_units(run.trigger, run.state.channels, run.state.outputs, heavy=heavy)
 
 
 def _is_due(met: CachedRun) -> bool:

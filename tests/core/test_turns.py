@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from core.turns import NOBODY, Turns
-from runtime.store.claims import LONG, THREADS, aside
+from runtime.store.offload import LONG, THREADS, offload
 
 LOUD, QUIET = "loud", "quiet"
 
@@ -85,7 +85,7 @@ async def test_long_work_of_one_tenant_leaves_a_thread_to_another() -> None:
 
     async def asks(tenant: str) -> str:
         structlog.contextvars.bind_contextvars(tenant=tenant)
-        return await aside(LONG + 1, partial(work, tenant))
+        return await offload(LONG + 1, partial(work, tenant))
 
     many = [asyncio.create_task(asks(LOUD)) for _ in range(4 * THREADS)]
     assert await asyncio.create_task(asks(QUIET)) == QUIET, "it waits for none of them"

@@ -19,7 +19,7 @@ from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.replay.past import past_of
 from runtime.keep import bundling, judged_by
 from runtime.requests import views
-from runtime.store import books, claims, rows
+from runtime.store import books, offload, rows
 from tests.support.verified import sound
 
 STEPS = """
@@ -56,7 +56,7 @@ async def test_no_part_of_a_long_bundle_is_made_on_the_keepers_loop(
     runtime: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await runtime.go(STEPS)
-    monkeypatch.setattr(claims, "LONG", -1)
+    monkeypatch.setattr(offload, "LONG", -1)
     on_the_loop, beside = Counter[str](), Counter[str]()
 
     def watched(name: str, work: Any) -> Any:

@@ -128,7 +128,7 @@ async def test_a_book_of_any_length_is_folded_beside_the_event_loop(
         return real(*given)
 
     monkeypatch.setattr("runtime.store.views.refold", told)
-    monkeypatch.setattr("runtime.store.claims.LONG", 1)
+    monkeypatch.setattr("runtime.store.offload.LONG", 1)
     if who == "review":
         question = await runtime.question()
         assert not (await reviewing.review_question(runtime.database, runtime.definitions, question)).voided

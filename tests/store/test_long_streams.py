@@ -10,7 +10,7 @@ from evidence.events import EventType
 from runtime.requests import auditing
 from runtime.requests.auditing import EventFilter
 from runtime.store import audit, streams
-from runtime.store.claims import aside
+from runtime.store.offload import offload
 from tests.support.runtime_stage import ACTOR
 
 
@@ -22,9 +22,9 @@ async def test_a_look_holds_no_more_rows_than_a_page(runtime: Any, monkeypatch: 
 
     async def counting(lines: int, *given: Any) -> Any:
         held.append(lines)
-        return await aside(lines, *given)
+        return await offload(lines, *given)
 
-    monkeypatch.setattr("runtime.store.streams.aside", counting)
+    monkeypatch.setattr("runtime.store.streams.offload", counting)
     async with runtime.faces.transaction("acme") as connection:
         for number in range(9):
             await audit.record(connection, "acme", EventType.EVIDENCE_READ, ACTOR, {"what": f"card {number}"})
