@@ -17,7 +17,7 @@ from tools import agents_matrix
 NEEDED = {
     "callable": "counterseal_agents", "langchain": "langchain", "openai": "agents", "crewai": "crewai",
     "pydantic": "pydantic_ai", "strands": "strands", "smolagents": "smolagents",
-    "claude_sdk": "claude_agent_sdk", "claude_code": "counterseal_agents", "codex": "counterseal_agents",
+    "claude_code": "counterseal_agents", "codex": "counterseal_agents",
 }  # fmt: skip
 
 
