@@ -5,6 +5,8 @@ python -m tests.support.agents_process STAGE ACT URL FOLDER KILL
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -23,7 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(stage: str, act: str, how: How, kill: str = "") -> int:
     """Do this in another process; return its exit code."""
-    return _begin(stage, act, how, kill).wait(timeout=110)
+    begun = _begin(stage, act, how, kill)
+    try:
+        return begun.wait(timeout=110)
+    finally:
+        _end_others(begun)
 
 
 def interrupted(stage: str, how: How, kill: str, books: Books, fact: Callable[[], bool]) -> None:
@@ -36,13 +42,21 @@ def interrupted(stage: str, how: How, kill: str, books: Books, fact: Callable[[]
     except subprocess.TimeoutExpired:
         begun.kill()
         begun.wait()
+    finally:
+        _end_others(begun)
+
+
+def _end_others(begun: subprocess.Popen[bytes]) -> None:
+    """End what the process has started and left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(begun.pid, signal.SIGKILL)
 
 
 def _begin(stage: str, act: str, how: How, kill: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.support.agents_process", stage, act, how.url, str(how.effects.parent), kill]
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'packages' / 'agents'}", "PATH": "/usr/bin:/bin", "HOME": "/tmp"}
     nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=nowhere, stderr=nowhere)
+    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def main(stage: str, act: str, url: str, folder: str, kill: str) -> None:
