@@ -27,7 +27,6 @@ FRAMEWORKS = {
     "llamaindex": "LlamaIndex",
     "adk": "Google ADK",
     "maf": "Microsoft Agent Framework",
-    "claude_sdk": "Claude Agent SDK, own tools",
     "claude_code": "Claude Code",
     "codex": "Codex",
 }
@@ -170,9 +169,6 @@ _HOOK: dict[str, Cell] = {
     "hosted": Cell(NOT_RUN, "its search of the web is a tool that asks"),
     "time_limit": Cell(NOT_RUN, "by `onFailure: block`; the hook ends itself before, with a no"),
 }  # fmt: skip
-_OWN["claude_sdk"] = {name: _HOOK[name] for name in ("retry_around", "retry_inside", "edited", "resumed", "hosted")} | {
-    "canceled_in_body": Cell(IN_DOUBT, "reported as unknown")
-}
 _OWN["claude_code"] = _HOOK
 _OWN["codex"] = _HOOK | {
     "hosted": Cell(NOT_RUN, "each tool is refused while the provider's search of the web is on"),
