@@ -18,7 +18,7 @@ ASKED_BEFORE = "The same call was denied, rejected or left unanswered before, so
 
 
 class Ahead(Struct, frozen=True):
-    """What an agent does after a turn: it ends (``over``, with an error if it failed), or it takes another turn.
+    """The next move of an agent after a turn: it ends (``over``, with an error if it failed), or takes another turn.
 
     ``limit`` is the limit that makes the next turn the last one.
     """
