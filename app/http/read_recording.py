@@ -21,7 +21,7 @@ _REMEMBERED_SECONDS, _REMEMBERED_MAX = 300.0, 10_000
 
 
 class ShownRoute(NamedTuple):
-    """What a route shows: the kind, and the parameters of its path that name the run, or the question or task."""
+    """The kind of what a route shows, and the parameters of its path that name the run, or the question or task."""
 
     what: str
     run: str = ""

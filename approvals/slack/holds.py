@@ -31,7 +31,7 @@ class HoldService(Protocol):
     """The service behind these listeners. It finds the person itself, and checks every right anew."""
 
     async def look(self, click: HoldClick) -> tuple[str, str]:
-        """(The step in words, "") if this person may answer; otherwise ("", the reason why not)."""
+        """The step in words, and "" if this person may answer; otherwise "" and the reason why not."""
 
     async def answer(self, submission: HoldSubmission) -> str:
         """Take the answer; the sentence tells the result."""
