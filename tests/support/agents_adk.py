@@ -158,7 +158,7 @@ def _brought(gate: Gate, ungoverned: list[str]) -> None:
 
 
 def _late(gate: Gate, ungoverned: list[str]) -> None:
-    """It is added to an agent that is governed."""
+    """A tool that is added to an agent after it was governed."""
     how = How(gate.url, Path(), ungoverned=True)
     made = governed(agent(how), gate, ungoverned=ungoverned)
     late = FunctionTool(how.pay)

@@ -26,7 +26,7 @@ class Scripted(FunctionCallingLLM):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """It calls functions."""
+        """The metadata of a model that calls functions."""
         return LLMMetadata(is_function_calling_model=True)
 
     def _next(self) -> ChatResponse:
