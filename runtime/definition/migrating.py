@@ -30,6 +30,7 @@ from runtime.engine.model.graph import (
     scopes_of,
 )
 from runtime.engine.model.keys import StepKey
+from runtime.engine.model.rows import LATER
 from runtime.engine.model.run import SKIPPED, Run
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
@@ -44,7 +45,7 @@ _INSIDE = (
 )  # fmt: skip
 _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 # A step that waits for one of these does what the new version says when it goes on: it is proposed and judged anew.
-_PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HOLD)
+_PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HOLD, LATER)
 
 
 class Placed(Struct, frozen=True):

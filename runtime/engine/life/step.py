@@ -114,7 +114,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return Over()
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = approved.bound_by(p, action, decision)
-    if p.transition.pace is not None and (turn := _turn(p, action, decision, bound)) is not None:
+    heeds = p.transition.pace is not None or p.transition.view.busy
+    if heeds and (turn := _turn(p, action, decision, bound)) is not None:
         return turn
     decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)
     given = p.known.given
@@ -144,12 +145,11 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
 
 
 def _turn(p: Proposal, action: Action, decision: Decision, bound: Bound) -> Next | None:
-    """The turn at a target with a rate, if the action would go out now: nothing is recorded or used up before it."""
-    turn = turn_first(p, action.input)
-    if turn is None or decision.outcome is Ruling.DENY:
+    """The turn at its target, if the action would go out now: nothing is recorded or used up before it."""
+    if decision.outcome is Ruling.DENY:
         return None
     asks = decision.outcome is Ruling.NEEDS_APPROVAL and approved.matching(p, bound.digest) is None
-    return None if asks and grants.covering(p, action, decision) is None else turn
+    return None if asks and grants.covering(p, action, decision) is None else turn_first(p, action.input)
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

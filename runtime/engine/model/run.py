@@ -336,9 +336,10 @@ class RunView(Struct, frozen=True):
     it until the clock has caught up.
     ``refusals`` are those of the tenant that concern what is asked, by their keys, and ``open_by`` counts open
     questions by their asker: both are read only after an append that asks was refused because of them.
-    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it. ``family`` holds the
-    counters that this run shares with others; None if it was not started by a run and has started none. ``off`` says
-    that the agent that has asked for the run has no token any more that is good.
+    ``stop`` is the tenant's number: each change of its policy or of what is ``paused`` moves it, and so does a target
+    that asks for no calls for a while: ``busy`` says until when, by connector and system. ``family`` holds the counters
+    that this run shares with others; None if it was not started by a run and has started none. ``off`` says that the
+    agent that has asked for the run has no token any more that is good.
     """
 
     run_id: UUID
@@ -360,6 +361,7 @@ class RunView(Struct, frozen=True):
     last_at: datetime | None = None
     stop: int = 0
     paused: Mapping[str, Any] = field(default_factory=dict)
+    busy: Mapping[str, datetime] = field(default_factory=dict)
     parent: UUID | None = None
     depth: int = 0
     kept_at: int = 0
