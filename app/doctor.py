@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from app import adapters, storage
+from app import adapters, rates, storage
 from app.faces import version
 from app.outside import Outsides, incoming_of
 from app.settings import Settings, unknown_variables
 from approvals.slack.calls import call
 from connectors.catalog import load_catalog
 from connectors.port import SETTINGS, Declared
-from core.db import FACES_ROLE, Database
+from core.db import ENGINE_ROLE, FACES_ROLE, Database
 from core.errors import ConfigurationError, CountersealError, TransportError
 from core.secret_values import SecretError
 from evidence.log.notes import Note
@@ -32,7 +32,16 @@ from runtime.definition.catalog import Definitions
 from runtime.keep.bundling import NOT_STORED, remedy
 from runtime.requests import pausing
 from runtime.requests.publishing import Unread, unread
-from runtime.store import approvals, bundles, documents, glass, inbox, logs, replication, tenants
+from runtime.store import (
+    approvals,
+    bundles,
+    documents,
+    glass,
+    inbox,
+    logs,
+    replication,
+    tenants,
+)
 from runtime.store.replication import Kind, listed
 
 SECONDS_MAX = 15.0
@@ -109,6 +118,10 @@ async def _database(settings: Settings) -> list[Check]:
                 checks += [check async for check in of_tenant(settings.tenant, database, definitions)]
                 checks += [check async for check in _declared(settings, database, definitions)]
                 checks += [check async for check in _incoming(settings, database)]
+            role = FACES_ROLE if logins.engine is None else ENGINE_ROLE
+            async with Database(logins.engine or url, role, connections=1) as database:
+                async for what, fine, words in rates.standing(settings, database):
+                    checks.append(Check(what, State.OK if fine else State.WARNING, words))
             return [well, tls, Check("schema", State.OK, f"at {head}, the newest"), *checks]
     except CountersealError as error:
         return [Check("database", State.BROKEN, str(error))]

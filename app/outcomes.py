@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from approvals.model import ApprovalStatus
 from core.canonical import JsonObject
-from runtime.engine.model.errors import DENIED, REJECTED
+from evidence.receipts import ReceiptStatus
+from runtime.engine.model.errors import BUSY, DENIED, RATE, REJECTED, SLACK_AWAY, TOO_MANY
 from runtime.engine.model.states import RunState, WaitKind, WaitState
 
 # The state of a run: the symbol, and its word. A failed run shows its cause (``cause``).
@@ -43,6 +44,14 @@ _REMEDIES: dict[str, str] = {
     "expression": "An expression of the workflow failed. Publish a repaired version, and start anew.",
     "definition": "The workflow does not fit what it calls. Publish a repaired version, and start anew.",
     "consistency": "The target is not as the workflow expects it. Look there, then try again.",
+}
+# The code of a step that merely waits, and for what.
+_LATER: dict[str, str] = {
+    RATE: "its turn at {0} (rates)",
+    BUSY: "{0}, which asks for no calls (Retry-After)",
+    SLACK_AWAY: "Slack, which cannot say who is in a group",
+    TOO_MANY: "room for another question",
+    ReceiptStatus.IN_DOUBT: "news of its call, which is in doubt",
 }
 OPEN = frozenset({
     RunState.QUEUED, RunState.RUNNING, RunState.WAITING_APPROVAL, RunState.WAITING, RunState.FAILED_RETRYABLE,
@@ -113,11 +122,15 @@ def line_of(run: Mapping[str, Any], waits: Sequence[Mapping[str, Any]]) -> str:
 def short(wait: Mapping[str, Any]) -> str:
     """The kind of a wait in words, with its step."""
     context: dict[str, Any] = wait["context"] or {}
+    error: dict[str, Any] = context.get("error") or {}
+    again = f"its retry: {minute(wait['due_at'])}"
+    if (later := _LATER.get(str(error.get("code")))) is not None:
+        again = later.format(error.get("target") or "its target")
     words = {
         WaitKind.APPROVAL: "people",
         WaitKind.TASK: "a form",
         WaitKind.TIMER: f"time: {minute(wait['due_at'])}",
-        WaitKind.RETRY: f"its retry: {minute(wait['due_at'])}",
+        WaitKind.RETRY: again,
         WaitKind.SIGNAL: f"the signal {wait['correlation_key']}",
         WaitKind.CHILD: "another run",
         WaitKind.EXTERNAL: "the system that it has called",

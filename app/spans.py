@@ -135,7 +135,7 @@ class Spans(Struct):
 
     def _step(self, done: Appended, read: Mapping[str, Any], at: int) -> Iterator[Span | Figure]:
         """The span of a lease; None if this process did not see it begin."""
-        step, outcome = read["step"], ENDS_OF_STEPS[read["type"]]
+        step, outcome = read["step"], "waits" if read["data"].get("waits") else ENDS_OF_STEPS[read["type"]]
         lease = self._leases.pop((done.run_id, step), None)
         if lease is None:
             return

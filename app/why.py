@@ -9,9 +9,11 @@ from msgspec import Struct
 
 from app.faces import Faces
 from app.outcomes import failure_of, minute, short, title_of
-from approvals.model import CardView
+from approvals.model import ApprovalKind, CardView
 from evidence.receipts import ReceiptStatus
+from runtime.engine.book.instructions import PERMIT, REPORT
 from runtime.engine.life.pausing import Pause
+from runtime.engine.model.errors import BUSY, RATE
 from runtime.engine.model.states import RunState, WaitKind
 from runtime.requests import pausing
 from runtime.store import read_models
@@ -34,6 +36,35 @@ class Why(Struct, frozen=True):
     waits: tuple[str, ...] = ()
     remedy: str = ""
     commands: tuple[str, ...] = ()
+
+
+async def longest(faces: Faces, tenant: str, limit: int) -> list[Row]:
+    """The open waits of a tenant, what has waited the longest first, each with whom or what it waits for.
+
+    People are named by group, with those who may still decide.
+    """
+    async with faces.database.transaction(tenant) as connection:
+        waits = await read_models.waiting_longest(connection, tenant, limit)
+    found: list[Row] = []
+    for wait in waits:
+        row = {name: wait[name] for name in ("since", "run_id", "reference", "workflow", "step_key", "kind")}
+        found.append({**row, "waits_for": await _whom(faces, tenant, wait), "until": wait["due_at"]})
+    return found
+
+
+async def _whom(faces: Faces, tenant: str, wait: Row) -> str:
+    """Whom or what a wait is for."""
+    context = wait["context"] or {}
+    match WaitKind(wait["kind"]):
+        case WaitKind.APPROVAL:
+            card = (await faces.voting.look(tenant, UUID(context["approval"])))[0]
+            return f"{_people(card)}{': what happened?' if card.kind == ApprovalKind.IN_DOUBT else ''}"
+        case WaitKind.AGENT | WaitKind.PERMIT:
+            return f"the agent {wait['requested_by']}: {'its report' if context.get(PERMIT) == REPORT else 'it'}"
+        case WaitKind.TASK:
+            return f"{context.get('group', 'people')}: a form"
+        case _:
+            return short(wait).rpartition(" (")[0]
 
 
 async def explain(faces: Faces, tenant: str, run: Row) -> Why:
@@ -118,6 +149,8 @@ def _command(run_id: UUID, wait: Row) -> str:
             return f"counterseal approval show {context['approval']}"
         case WaitKind.TASK:
             return "counterseal task list"
+        case WaitKind.RETRY if (context.get("error") or {}).get("code") in (BUSY, RATE):
+            return "counterseal doctor"
         case WaitKind.HOLD | WaitKind.RETRY:
             return f'counterseal run retry {run_id} --step {wait["step_key"]} --reason "…"'
         case WaitKind.CHILD:

@@ -28,6 +28,8 @@ from core.unkept import marker
 
 ATTEMPTS = 3
 RETRY_AFTER_SECONDS_MAX = 2.0
+# Any longer time is as good as this one: whoever waits bounds it.
+_AFTER_SECONDS_MAX = 1e9
 CONNECT_SECONDS_MAX = 10.0
 BODY_BYTES_MAX = most("outside_bytes")
 
@@ -141,7 +143,7 @@ def _unread(answer: Answer, why: str) -> InDoubt:
 
 def harmless(reply: Read | Failure) -> Read | Refused | NotSent:
     """The reply of a call that only reads: a doubt becomes ``NotSent``, because a read can be repeated."""
-    return NotSent(reply.message) if isinstance(reply, InDoubt) else reply
+    return NotSent(reply.message, reply.retry_after_seconds) if isinstance(reply, InDoubt) else reply
 
 
 class _Attempt(Struct, frozen=True):
@@ -233,7 +235,7 @@ def _judge(answer: Answer, effect: bool, where: str) -> _Attempt:
         return _Attempt(NotSent(f"{where}: too many requests (429)", after), again=short)
     if answer.status >= 500 or answer.status == httpx.codes.REQUEST_TIMEOUT:
         message = f"{where}: the server failed ({answer.status})"
-        return _Attempt(InDoubt(message) if effect else NotSent(message, after))
+        return _Attempt(InDoubt(message, (), after) if effect else NotSent(message, after))
     return _Attempt(answer)
 
 
@@ -241,11 +243,11 @@ def retry_after_seconds(headers: httpx.Headers) -> float | None:
     """The seconds in ``Retry-After`` (RFC 9110 10.2.3); a date counts from the answer's ``Date``, not our clock."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
-        return float(text)
+        return min(float(text), _AFTER_SECONDS_MAX)
     try:
         moment, now = parsedate_to_datetime(text), parsedate_to_datetime(headers.get("Date", ""))
         return max((moment - now).total_seconds(), 0.0)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

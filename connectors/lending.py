@@ -137,7 +137,7 @@ class Lending:
             return replace(before, values=found.object(before.values), facts=found.object(before.facts))
 
         read_ = await self._called(call, read)
-        return NotSent(read_.message) if isinstance(read_, InDoubt) else read_
+        return NotSent(read_.message, read_.retry_after_seconds) if isinstance(read_, InDoubt) else read_
 
     async def perform(self, call: Call) -> Outcome:
         """Perform the call with its secrets. The outcome names their versions."""

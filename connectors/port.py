@@ -156,10 +156,11 @@ class NotSent(Struct, frozen=True):
 
 
 class InDoubt(Struct, frozen=True):
-    """The request may have taken effect: a timeout, a lost connection or a 5xx after it left."""
+    """The request may have taken effect: a timeout, a lost connection or a 5xx after it left (maybe with a time)."""
 
     message: str
     secrets: Lent = ()
+    retry_after_seconds: float | None = None
 
 
 class Parked(Struct, frozen=True):
@@ -189,21 +190,24 @@ class Probe(Struct, frozen=True):
     """The verdict, the evidence for it in words that a person can check, and the result if the call was applied.
 
     ``retry_after_seconds`` is set if the verdict is *cannot tell* only because it is too early, or because the target
-    could not be asked: probe again after that time, before people are asked.
+    could not be asked: probe again after that time, before people are asked. ``busy_seconds`` is the time for which the
+    target wants no calls at all.
     """
 
     verdict: ProbeVerdict
     evidence: str
     done: Done | None = None
     retry_after_seconds: float | None = None
+    busy_seconds: float | None = None
 
     @classmethod
     def unreadable(cls, what: str, failure: Failure) -> Probe:
         """The probe of a target that could not be asked; without a retry if it refused."""
-        again = None if isinstance(failure, Refused) else PROBE_AGAIN_SECONDS
-        if isinstance(failure, NotSent):
-            again = failure.retry_after_seconds or again
-        return cls(ProbeVerdict.CANNOT_TELL, f"{what}: {failure.message}", retry_after_seconds=again)
+        words = f"{what}: {failure.message}"
+        if isinstance(failure, Refused):
+            return cls(ProbeVerdict.CANNOT_TELL, words)
+        busy = failure.retry_after_seconds
+        return cls(ProbeVerdict.CANNOT_TELL, words, None, busy or PROBE_AGAIN_SECONDS, busy)
 
     @classmethod
     def absent(cls, early: str, late: str, *, seconds_left: float) -> Probe:
@@ -304,6 +308,11 @@ class Declared(Protocol):
         """Faults of these declarations; a text with the reason if the outside cannot be asked."""
 
 
+# The connectors whose calls name their system by an address.
+_BY_ADDRESS = ("http", "mcp")
+PLACE_CHARACTERS_MAX = 300
+
+
 class Pace(NamedTuple):
     """The rate of a target: the most ``calls`` in any minute by all of the tenant's workers together."""
 
@@ -361,6 +370,12 @@ class Connectors(dict[str, Connector]):
         named = _places(inputs.get("url")) if name == "http" else ()
         return next((Pace(one, self.rates[one]) for one in (*named, name) if one in self.rates), None)
 
+    def place(self, name: str, inputs: JsonObject) -> str:
+        """The connector and the system that a call goes to: one text, however the call names that system."""
+        named = _places(inputs.get("url")) if name in _BY_ADDRESS else ()
+        where = named[0] if named else self.targets.get(name, "")
+        return f"{name} {where}".strip()[:PLACE_CHARACTERS_MAX]
+
     async def check(self) -> Mapping[str, tuple[bool, str]]:
         """Check every connector, concurrently, for ``counterseal doctor``."""
         answers = await asyncio.gather(*(connector.check() for connector in self.values()))
@@ -379,7 +394,7 @@ def _places(text: object) -> tuple[str, ...]:
     try:
         url = urlsplit(str(text))
         host, port = (url.hostname or "").lower(), url.port or (80 if url.scheme == "http" else 443)
-        host = host if host.isascii() else idna.encode(host).decode("ascii")
+        host = (host if host.isascii() else idna.encode(host).decode("ascii")).removesuffix(".")
     except ValueError:  # it is never called
         return ()
     return f"{host}:{port}", host

@@ -74,7 +74,7 @@ _OF_LINES: Mapping[E, str] = {
     E.STEP_HELD: "wait group class code usage:o",
     E.STEP_PARKED: "wait kind known:b",
     E.STEP_RESUMED: "invocation",
-    E.STEP_RETRY_SCHEDULED: "wait attempt:i seconds:i usage:o",
+    E.STEP_RETRY_SCHEDULED: "wait attempt:i seconds:i usage:o waits",
     E.STEP_SET_BACK: "setbacks:i",
     E.STEP_STARTED: "operation attempt:i epoch:i",
     E.STEP_SUCCEEDED: "writes:l usage:o",

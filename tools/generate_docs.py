@@ -104,8 +104,9 @@ def _lines() -> str:
     def rows() -> Iterator[tuple[str, ...]]:
         for stream, table in (("run", notices.OF_RUNS), ("tenant", notices.OF_TENANTS)):
             for kind, said in table.items():
-                members = ", ".join(f"`{name}`" for name in said.members)
-                yield said.words, said.level, f"`{kind}`", stream, members
+                for one in (said, notices.WAITING) if kind is EventType.STEP_RETRY_SCHEDULED else (said,):
+                    members = ", ".join(f"`{name}`" for name in one.members)
+                    yield one.words, one.level, f"`{kind}`", stream, members
 
     return _table(("line", "level", "event", "stream", "its own members"), rows())
 

@@ -68,6 +68,7 @@ for name, passed_on in (("sandbox", service.sandbox), ("hook", service.hook)):
 for command in (*service.TOP, *pausing.TOP):
     root.command()(command)
 root.command()(why.why)
+root.command()(why.waiting)
 for group in (service.db, service.token, service.tenant, operations.operation, tools.tools, documents.workflow):
     root.add_typer(group)
 for group in (documents.policy, documents.directory):

@@ -33,7 +33,7 @@ from core.changes import changes
 from core.errors import InputError
 from core.ids import new_id
 from evidence.receipts import ALTERED
-from runtime.engine.model.states import RunState, StepState
+from runtime.engine.model.states import RunState
 
 if TYPE_CHECKING:
     from runtime.engine.life.holding import Answer
@@ -185,7 +185,7 @@ async def show(
     print_part("receipts", receipts, *columns)
     print_part("approvals", shown["approvals"], *_APPROVAL)
     _print_agents(shown["agents"])
-    print_part("timeline", shown["timeline"], "seq", "at", "type", "actor", "step")
+    print_part("timeline", [*map(_told, shown["timeline"])], "seq", "at", "type", "actor", "step")
 
 
 def _outcome(receipt: dict[str, Any]) -> str:
@@ -195,10 +195,14 @@ def _outcome(receipt: dict[str, Any]) -> str:
 
 
 def _step(step: dict[str, Any]) -> dict[str, Any]:
-    next_try = step["next_eligible_at"] if step["status"] == StepState.FAILED_RETRYABLE else None
     held = f", held: {step['held_by']} decides" if step["held_by"] else ""
     status = f"{step['status']}{held}"
-    return {**step, "status": status, "next_try": next_try, "last_error": _error(step["last_error"])}
+    return {**step, "status": status, "next_try": step["next_eligible_at"], "last_error": _error(step["last_error"])}
+
+
+def _told(fact: dict[str, Any]) -> dict[str, Any]:
+    """The fact, with what a step merely waits for beside its kind."""
+    return {**fact, "type": f"{fact['type']} ({fact['waits']})"} if "waits" in fact else fact
 
 
 def _print_agents(agents: list[dict[str, Any]]) -> None:
@@ -249,7 +253,9 @@ def timeline(lines: Sequence[bytes]) -> list[dict[str, Any]]:
 def _event(seq: int, line: bytes) -> dict[str, Any]:
     read = orjson.loads(line)
     actor = f"{read['actor']['kind']}:{read['actor']['id']}"
-    return {"seq": seq, "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"]}
+    waits = read["data"].get("waits")
+    more = {} if waits is None else {"waits": waits}
+    return {"seq": seq, "at": read["ts"], "type": read["type"], "actor": actor, "step": read["step"], **more}
 
 
 async def _checkpoints(run_id: UUID, *numbers: int) -> list[dict[str, Any]]:

@@ -1,14 +1,15 @@
-"""The command that explains a run: what happened, why, who must do what."""
+"""The commands that explain: what happened to a run, and who waits for whom."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from msgspec import to_builtins
 
 from app.cli import context
-from app.cli.outcome import Json, print_json, printable
+from app.cli.outcome import Json, first_of, print_json, print_rows, printable
 from app.cli.runs import RunId
 
 if TYPE_CHECKING:
@@ -42,3 +43,26 @@ def print_why(said: Why) -> None:
     for title, lines in parts:
         for number, line in enumerate(line for line in lines if line):
             typer.echo(f"{title if number == 0 else '':<10} {printable(line)}")
+
+
+async def waiting(
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
+    as_json: Json = False,
+) -> None:
+    """List what waits and for whom: people, agents, other systems, time, rates; what has waited the longest first."""
+    from app.outcomes import minute
+    from app.why import longest
+
+    async with context.faces() as faces:
+        rows = await longest(faces, faces.settings.tenant, limit + 1)
+        await context.told(faces, "waiting")
+    rows = first_of(rows, limit)
+    if not as_json:
+        rows = [
+            {**row, "since": minute(row["since"]), "run": row["reference"] or row["run_id"], "step": row["step_key"]}
+            for row in rows
+        ]
+    columns: tuple[str, ...] = ("since", "waits_for", "run", "step", "until")
+    if sys.stdout.isatty() and not as_json:
+        columns = ("since", "waits_for", "run", "step")
+    print_rows(rows, columns, as_json=as_json, empty="Nothing waits.")

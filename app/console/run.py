@@ -28,7 +28,7 @@ from core.identity import Directory, Kind, principal
 from core.terms import holds
 from evidence.receipts import ReceiptStatus
 from runtime.engine.life.holding import Answer
-from runtime.engine.model.states import RunState, StepState
+from runtime.engine.model.states import RunState
 from runtime.requests import granting, pausing
 from runtime.requests.directory import as_people
 from runtime.requests.holding import HoldRequest
@@ -156,7 +156,7 @@ async def _drawn(faces: Faces, shown: Page, run_id: UUID, *, status: int = 200, 
         "retryable": row["status"] == RunState.FAILED_TERMINAL and row["parent_run_id"] is None,
         "operator": viewer.has(Role.OPERATOR, Role.ADMIN),
         "auditor": viewer.has(Role.AUDITOR, Role.ADMIN),
-        "waits": [one for one in seen.steps if one["held_by"] or one["status"] == StepState.FAILED_RETRYABLE],
+        "waits": [one for one in seen.steps if one["held_by"] or one["next_eligible_at"]],
         "decider": viewer.has(Role.OPERATOR, Role.ADMIN, Role.APPROVER),
         "questions": [(one, questions.state_of(one.stored)) for one in asked],
         "story": story.facts_of(lines, people)[-100:],

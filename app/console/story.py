@@ -57,6 +57,13 @@ _WORDS: dict[str, tuple[str, str, str]] = {
     "action.late": ("in-doubt", "violet", "A late answer came"),
     "preflight.failed": ("denied", "red", "A check before the question failed"),
 }
+# The code of what a step merely waits for, and its words.
+_WAITS = {
+    "rate": "It waits for its turn: its target takes so many calls a minute",
+    "busy": "It waits, because its target asks for no calls for a while",
+    "slack_away": "It waits, because Slack cannot say who is in a group",
+    "too_many_questions": "It waits until more people may be asked",
+}
 _DECIDED = {"allow": ("allowed", "petrol", "Allowed by policy"), "deny": ("denied", "red", "Denied by policy")}
 _VOTED = {
     "approve": ("approved", "green", "approved"),
@@ -90,6 +97,8 @@ def _fact(line: Mapping[str, Any], people: Directory) -> Fact | None:
         return Fact(at, symbol, colour, f"{named(actor, people)} {said}, by {way}", step)
     if kind == "action.intended" and data.get("grant") is not None:
         return Fact(at, *_WORDS[kind][:2], "It was about to be sent, as it was allowed in advance", step)
+    if kind == "step.retry_scheduled" and data.get("waits") is not None:
+        return Fact(at, "waiting", "slate", _WAITS.get(data["waits"], "It waits"), step)
     found = _WORDS.get(kind)
     if found is None:
         return None

@@ -243,8 +243,8 @@ class Conversation:
         match reply:
             case NotSent() as failed:
                 return failed
-            case InDoubt(message=words):
-                return NotSent(words)
+            case InDoubt(message=words, retry_after_seconds=after):
+                return NotSent(words, after)
             case answer:
                 return refusal(answer, self._who) or NotSent(f"{self._who} answered {answer.status}")
 

@@ -90,7 +90,7 @@ class McpConnector(NothingBefore):
         reply, said = await held.call(name, arguments, call.idempotency_key, effect=declared.has_effect)
         outcome = _outcome(reply, said, f"the tool {name} of {server}", declared)
         if isinstance(outcome, InDoubt) and not declared.has_effect:
-            return NotSent(outcome.message)
+            return NotSent(outcome.message, outcome.retry_after_seconds)
         return outcome
 
     def ready(self, operation: str, inputs: JsonObject) -> Refused | None:

@@ -168,7 +168,7 @@ def _classify(error: SlackApiError) -> Failure:
     if status == 429 or code in _LATER:
         return NotSent(f"Slack asks to call later ({code})", retry_after_seconds(_headers(response)))
     if status >= 500 or code in _PERHAPS_DONE or status == 408:
-        return InDoubt(f"Slack failed (HTTP {status}, {code})")
+        return InDoubt(f"Slack failed (HTTP {status}, {code})", (), retry_after_seconds(_headers(response)))
     if code == "unknown_error" and status < 400:
         return InDoubt(f"Slack's answer is not an answer of its Web API (HTTP {status})")
     return Refused(code, f"Slack refused: {code}{_details(data)}")

@@ -225,7 +225,7 @@ const LINES = {
   "step.held": "wait! group! class code usage:o",
   "step.parked": "wait kind known:b",
   "step.resumed": "invocation",
-  "step.retry_scheduled": "wait attempt:i seconds:i usage:o",
+  "step.retry_scheduled": "wait attempt:i seconds:i usage:o waits",
   "step.set_back": "setbacks:i",
   "step.started": "operation attempt:i epoch:i",
   "step.succeeded": "writes:l usage:o",

@@ -731,18 +731,48 @@ REVOKE ALL ON FUNCTION log_told FROM PUBLIC;
 
 CREATE TRIGGER log_told AFTER INSERT ON audit_events FOR EACH ROW EXECUTE FUNCTION log_told();
 
--- Raises stop_number, the guard of every intent, at any change of a tenant's policies, directory or pauses.
+-- Raises stop_number, the guard of every intent, at any change of a tenant's policies, directory or pauses, and if a
+-- target asks for no calls for a while.
 --
 -- Nobody calls it: the trigger stop_number does, whichever login writes the row. It takes exclusively the lock that
 -- appends with intents share until they end (append.sql). So the change goes on after every append that began before
--- it, and an append that had to wait reads the new number (promise 11).
+-- it, and an append that had to wait reads the new number (promise 11). A busy target needs no lock and no new
+-- judgement: an intent that is being appended meanwhile counts as one that had gone out before.
 CREATE OR REPLACE FUNCTION move_stop_number() RETURNS trigger LANGUAGE plpgsql AS $function$
 BEGIN
-  PERFORM pg_advisory_xact_lock(hashtextextended('counterseal.intents:' || NEW.tenant_id, 0));
   NEW.stop_number := OLD.stop_number + 1;
-  NEW.judge_after := '00000000-0000-0000-0000-000000000000';
+  IF (OLD.policy_digests, OLD.directory_digest, OLD.paused, OLD.settings_version)
+      IS DISTINCT FROM (NEW.policy_digests, NEW.directory_digest, NEW.paused, NEW.settings_version) THEN
+    PERFORM pg_advisory_xact_lock(hashtextextended('counterseal.intents:' || NEW.tenant_id, 0));
+    NEW.judge_after := '00000000-0000-0000-0000-000000000000';
+  END IF;
   RETURN NEW;
 END $function$;
+
+-- Notes that a target asks for no calls for so many seconds, and returns until when: no call of the tenant goes to it
+-- before, whichever worker makes it. At most an hour, so that one wrong answer does not stop a target for long.
+--
+-- Executed by counterseal_engine, in a transaction of its own. The time is a whole second, so that many answers of the
+-- same second move the tenant's stop number once. Times that are over are forgotten here, and of more than 200 targets
+-- those whose time is over first: then only the step that was told waits.
+CREATE OR REPLACE FUNCTION note_busy(_tenant text, _place text, _seconds double precision) RETURNS timestamptz
+LANGUAGE plpgsql AS $function$
+DECLARE
+  its_end timestamptz :=
+    date_trunc('second', clock_timestamp() + make_interval(secs => least(greatest(_seconds, 0), 3600)))
+    + interval '1 second';
+BEGIN
+  UPDATE tenants t SET busy = jsonb_build_object(_place, its_end) || coalesce((
+      SELECT jsonb_object_agg(b.place, b.until) FROM (
+        SELECT key AS place, value::timestamptz AS until FROM jsonb_each_text(t.busy)
+        WHERE key <> _place AND value::timestamptz > clock_timestamp() ORDER BY 2 DESC LIMIT 199) b), '{}')
+  WHERE t.tenant_id = _tenant AND ((t.busy ->> _place)::timestamptz < its_end) IS NOT FALSE;
+  RETURN its_end;
+END $function$;
+
+REVOKE ALL ON FUNCTION note_busy FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION note_busy TO counterseal_engine;
 
 -- Opens a run with its first checkpoint and steps. Returns the database's time; NULL if the trigger has started a run
 -- already, if no run starts with this version any more, if the tenant is suspended, or if the time was read before the database's clock went back.

@@ -227,11 +227,15 @@ GRANT SELECT ON tenant_settings TO counterseal_engine, counterseal_faces;
 GRANT SELECT, INSERT ON tenant_settings TO counterseal_appender;
 ALTER TABLE tenants ADD COLUMN settings_version int;
 GRANT UPDATE (settings_version) ON tenants TO counterseal_appender;
+-- Targets that ask for no calls for a while (Retry-After), each with the time until which none goes out.
+ALTER TABLE tenants ADD COLUMN busy jsonb;
+GRANT UPDATE (busy) ON tenants TO counterseal_engine;
 DROP TRIGGER stop_number ON tenants;
-CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, paused, settings_version ON tenants
+CREATE TRIGGER stop_number BEFORE UPDATE OF policy_digests, directory_digest, paused, settings_version, busy ON tenants
   FOR EACH ROW WHEN (OLD.policy_digests IS DISTINCT FROM NEW.policy_digests
     OR OLD.directory_digest IS DISTINCT FROM NEW.directory_digest OR OLD.paused IS DISTINCT FROM NEW.paused
-    OR OLD.settings_version IS DISTINCT FROM NEW.settings_version) EXECUTE FUNCTION move_stop_number();
+    OR OLD.settings_version IS DISTINCT FROM NEW.settings_version OR OLD.busy IS DISTINCT FROM NEW.busy)
+  EXECUTE FUNCTION move_stop_number();
 
 -- Delegations: who may decide for a person, from when until when; and for whom a vote was given, if not for its voter.
 ALTER TABLE people ADD COLUMN delegate jsonb;
@@ -332,3 +336,7 @@ ALTER TABLE turns ENABLE ROW LEVEL SECURITY;
 ALTER TABLE turns FORCE ROW LEVEL SECURITY;
 CREATE POLICY engine ON turns TO counterseal_engine USING (true) WITH CHECK (true);
 GRANT SELECT, INSERT, UPDATE, DELETE ON turns TO counterseal_engine;
+-- Since when the step of a turn has waited for it.
+ALTER TABLE turns ADD COLUMN since timestamptz DEFAULT now() NOT NULL;
+GRANT SELECT ON turns TO counterseal_faces;
+CREATE POLICY tenant ON turns TO counterseal_faces USING (tenant_id = current_setting('counterseal.tenant', true));

@@ -31,6 +31,7 @@ from runtime.engine.model.graph import (
     scopes_of,
 )
 from runtime.engine.model.keys import StepKey
+from runtime.engine.model.rows import LATER
 from runtime.engine.model.run import SKIPPED, Run
 from runtime.engine.model.states import RUN, RunState, StepState, WaitKind
 from runtime.engine.model.workflow import Workflow
@@ -45,7 +46,7 @@ _INSIDE = (
 )  # fmt: skip
 _OPEN = (ReceiptStatus.INTENDED, ReceiptStatus.IN_DOUBT)
 # The waits after which a step is proposed and judged anew, so that it then does what the new version says.
-_PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HOLD)
+_PROPOSED_ANEW = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.HOLD, LATER)
 
 
 class Placed(Struct, frozen=True):

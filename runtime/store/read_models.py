@@ -39,6 +39,7 @@ _COUNTS = _SQL["counts"]
 _NAMED = _SQL["named"]
 _APPROVALS_NAMED = _SQL["approvals_named"]
 _WAITING = _SQL["waiting"]
+_WAITING_LONGEST = _SQL["waiting_longest"]
 
 
 class RunFilter(Struct, frozen=True):
@@ -105,6 +106,11 @@ async def waiting(connection: Connection, tenant: str, runs: Sequence[UUID], lim
     for row in await every(connection, _WAITING, tenant, runs, limit):
         found.setdefault(row["run_id"], []).append(row)
     return found
+
+
+async def waiting_longest(connection: Connection, tenant: str, limit: int) -> list[Row]:
+    """The open waits of a tenant, what has waited the longest first."""
+    return await every(connection, _WAITING_LONGEST, tenant, limit)
 
 
 async def start_held(connection: Connection, tenant: str, run_id: UUID) -> str | None:

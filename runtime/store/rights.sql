@@ -13,7 +13,7 @@ GRANT SELECT, DELETE ON actions TO counterseal_engine;
 GRANT SELECT, INSERT ON bundles, journal, ledger, remains, triggered TO counterseal_engine;
 GRANT UPDATE (outcome, due_at, run_id, reason, created_at) ON triggered TO counterseal_engine;
 GRANT UPDATE (max_concurrency, max_runs_per_min, max_writes_per_run, weight, virtual_start, virtual_time, starts_left,
-  starts_left_at) ON tenants TO counterseal_engine;
+  starts_left_at, busy) ON tenants TO counterseal_engine;
 GRANT SELECT, INSERT, UPDATE ON approvals, commands, effects, families, inbox, schedules, votes, waits, workspaces TO
   counterseal_engine;
 GRANT SELECT, DELETE ON searched TO counterseal_engine;
@@ -29,7 +29,7 @@ GRANT UPDATE (workspace_id, workflow, workflow_version, workflow_digest, trigger
 -- folded state of a run (runs.state): only read_run and read_question do.
 GRANT SELECT ON alembic_version, approvals, audit_events, bundles, caps, commands, directories, effects, families,
   group_members, journal, ledger, log_checkpoints, log_counters, log_leaves, operations, people, policies, queue, records,
-  refusals, remains, run_lines, schedules, searched, tenant_settings, tenants, votes, waits, workspaces TO counterseal_faces;
+  refusals, remains, run_lines, schedules, searched, tenant_settings, tenants, turns, votes, waits, workspaces TO counterseal_faces;
 GRANT SELECT, INSERT ON actions, inbox, tokens, triggered, workflows TO counterseal_faces;
 GRANT UPDATE (outcome) ON triggered TO counterseal_faces;
 GRANT SELECT, INSERT, DELETE ON sessions, unavailable TO counterseal_faces;

@@ -203,9 +203,14 @@ async def _followed(connection: Connection, row: Any, graphs: Graphs, before: Ru
 
 def _of_tenant(row: Any) -> dict[str, Any]:
     named = {"policies": tuple(row["policy_digests"]), "directory_digest": row["directory_digest"]}
-    stop = {"stop": row["stop_number"], "paused": row["paused"] or {}}
+    stop = {"stop": row["stop_number"], "paused": row["paused"] or {}, "busy": _busy(row.get("busy"))}
     off = bool(row["run"].get("off"))
     return {**named, **stop, "writes_max": row["max_writes_per_run"], "off": off}
+
+
+def _busy(stored: dict[str, str] | None) -> dict[str, datetime]:
+    """Until when each target takes no calls. Faces read none of that: they call nothing."""
+    return {place: datetime.fromisoformat(until) for place, until in stored.items()} if stored else {}
 
 
 def _appends(row: Any) -> list[Append]:

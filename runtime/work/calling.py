@@ -58,7 +58,7 @@ from runtime.engine.model.graph import NO_GRAPH
 from runtime.store import audit
 from runtime.store.commits import apply
 from runtime.store.views import Purged, load
-from runtime.work.holding import Tools
+from runtime.work.holding import Tools, note_busy
 from runtime.work.lease import HeldStep, Holder, LostLease
 
 log = structlog.get_logger(__name__)
@@ -95,6 +95,7 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
         return _cannot_tell(clean(asked.message))
     delay = _delay(asked.retry_after_seconds)
     probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
+    probe = replace(probe, busy_seconds=_delay(asked.busy_seconds))
     kept = _kept(asked.done, happened=True) if asked.done is not None else None
     assert not isinstance(kept, Unfit), "an effect that happened is done"
     return replace(probe, done=kept)
@@ -148,7 +149,8 @@ def _storable_texts(outcome: Refused | NotSent | InDoubt) -> Refused | NotSent |
             seconds = _delay(outcome.retry_after_seconds)
             return replace(outcome, message=clean(outcome.message), retry_after_seconds=seconds)
         case InDoubt():
-            return InDoubt(clean(outcome.message), outcome.secrets)
+            seconds = _delay(outcome.retry_after_seconds)
+            return replace(outcome, message=clean(outcome.message), retry_after_seconds=seconds)
     log.error("connector returned no Outcome; the call is in doubt", kind=type(outcome).__name__)
     return InDoubt(f"The connector answered with {type(outcome).__name__}, which is no outcome.")
 
@@ -211,6 +213,9 @@ class Calling:
 
         try:
             outcome = await self._holding.lease.call(self._send)
+            if isinstance(outcome, NotSent | InDoubt):
+                told = outcome.retry_after_seconds
+                await note_busy(self._tools, self._hold.met, self._work.operation, self._work.call, told)
             return await self._holding.commit(settled, known=True)
         except (LostLease, Purged) as over:
             await self._tell(outcome)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from math import ceil
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -18,7 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from connectors.masking import Secrets
-from connectors.port import Before
+from connectors.port import Before, InDoubt, NotSent
 from core.clock import Patience
 from core.errors import CountersealError
 from core.ids import new_nonce
@@ -49,7 +48,7 @@ from runtime.engine.model.states import EffectState, StepState
 from runtime.store import claims, effects, turns
 from runtime.store.records import RecordRefused
 from runtime.work.calling import Calling, inquire, read_before
-from runtime.work.holding import Tools, claim_of, read_claimed
+from runtime.work.holding import Tools, claim_of, note_busy, read_claimed
 from runtime.work.lease import Build, HeldStep, Holder, Lease, LostLease
 from runtime.work.other_runs import look, start_other
 from runtime.work.pump import CONFLICTS_MAX
@@ -144,6 +143,9 @@ class Drive:
 
     async def _read_before(self, work: ReadBefore) -> Next:
         found = await self._holding.lease.call(lambda: read_before(self._holding.now().met.connectors, work))
+        if isinstance(found, NotSent | InDoubt):
+            told = found.retry_after_seconds
+            await note_busy(self._tools, self._holding.now().met, work.operation, work.call, told)
         # What was read stays as it is, because a reversal writes it back; the words of a failure are shown.
         read = found if isinstance(found, Before) else Secrets.of(work.operation, work.call.input).failure(found)
         chance = random.random()
@@ -183,14 +185,14 @@ class Drive:
             return await self._holding.commit(anew)
 
     async def _take_turn(self, work: TakeTurn) -> Next:
-        """Take the step's turn at a target with a rate. After a crash nobody uses it, and nothing was sent."""
+        """Take the step's turn at a target with a rate.
+
+        A crash before the intent loses at most this turn: it counts for a minute, and the step's next lease takes one
+        of its own, or finds the one that is kept for it. Nothing was sent.
+        """
         hold = self._holding.now()
         async with self._tools.database.connection() as connection:
             delay = await turns.take(connection, hold.view.tenant_id, *work.pace, hold.step.step_id)
-
-        if delay > 0:
-            facts = {"run": str(hold.view.run_id), "step": hold.step.key, "seconds": ceil(delay)}
-            log.info("step waits for the rate of its target", **work.pace._asdict(), **facts)
 
         def proceed(leased: Leased) -> Next:
             if delay <= 0:
@@ -283,6 +285,7 @@ class Drive:
 
     async def _inquire(self, work: Inquire) -> Next:
         asked = await self._holding.lease.call(lambda: inquire(self._holding.now().met.connectors, work))
+        await note_busy(self._tools, self._holding.now().met, work.operation, work.call, asked.busy_seconds)
         probe = Secrets.of(work.operation, work.call.input).probe(asked)
 
         def answered(leased: Leased) -> Next:

@@ -13,10 +13,14 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 import asyncpg
+import structlog
 
 from approvals.ports import SlackGroups
 from connectors.of_tenants import TenantConnectors
+from connectors.operation import Operation
+from connectors.port import Call
 from core.db import Connection, Database
+from core.outage import is_passing, report
 from runtime.definition.catalog import Definitions
 from runtime.engine.book.agent_chat import KEPT_MAX, Chat, ConversationCache, chat_of
 from runtime.engine.book.agent_result import remembered_agents
@@ -25,11 +29,13 @@ from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model.rows import Claim, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
-from runtime.store import journal
+from runtime.store import journal, turns
 from runtime.store.views import Unfinished, load, view_of
 from runtime.work.committer import WorkerDeps, committer
 from runtime.work.lease import CachedRun, Lease, Recent, meet
 from runtime.work.pump import Pump
+
+log = structlog.get_logger(__name__)
 
 # The tenant, the run, the lease and its owner.
 Rehearse: TypeAlias = Callable[[str, UUID, Claim, str], Awaitable[None]]
@@ -79,6 +85,28 @@ class Tools:
         if pump is None:
             pump = self._pumps[run_id] = Pump(self._deps, run_id)
         return pump
+
+
+async def note_busy(tools: Tools, met: CachedRun, operation: Operation, call: Call, seconds: float | None) -> None:
+    """Note that the target of a call has asked for no calls for so long: then no step of the tenant calls it.
+
+    It is noted before the outcome is settled. A crash in between leaves the intent to the step's next lease, which asks
+    the target only when that time is over. If PostgreSQL is away, only this step heeds it: its outcome is not held up.
+    """
+    if not seconds:
+        return
+    tenant, place = met.view.tenant_id, met.connectors.place(operation.connector, call.input)
+    try:
+        async with tools.database.connection() as connection:
+            until = await turns.note_busy(connection, tenant, place, seconds)
+    except Exception as error:
+        if not is_passing(error):
+            raise
+        report("only one step heeds that its target asks for no calls", error, target=place)
+    else:
+        log.info(
+            "a target asks for no calls; the tenant's steps wait", tenant=tenant, target=place, until=until.isoformat()
+        )
 
 
 def claim_of(record: asyncpg.Record) -> tuple[Claim, str]:

@@ -175,7 +175,9 @@ class Pump:
         place = (met.view, met.workflow.graph)
         ours, lease = met.connectors, deps.lease
         rates = ours.pace if ours.rates else None
-        transition = Transition(*place, lease=lease, systems=ours.targets, ready=ours.ready, pace=rates)
+        transition = Transition(
+            *place, lease=lease, systems=ours.targets, ready=ours.ready, pace=rates, place=ours.place
+        )
         works, held = dict[Claim, Next](), list[tuple[Move, StepRow]]()
         for move in moves:
             step = met.view.run.steps.get(move.claim.key)

@@ -12,6 +12,7 @@ import typer.main
 
 from app.cli import root
 from app.cli.outcome import Exit
+from connectors.port import NotSent
 from tests.support.trouble import Forger
 
 WORKFLOW = """
@@ -24,6 +25,7 @@ steps:
 STEPS = {
     "denied": "{id: go, do: probe.effect.apply, with: {name: x}}",
     "asks": "{id: go, do: probe.effect.apply, with: {name: x}}",
+    "paced": "{id: go, do: probe.effect.apply, with: {name: x}}",
     "timer": "{id: nap, wait: {for: PT1H}}",
     "signal": "{id: hear, wait: {signal: shipped, correlate: A7, }, timeout: P1D}",
     "fails": "{id: go, do: transform.data.apply, with: {value: '${{ trigger.missing }}'}}",
@@ -35,8 +37,9 @@ policy: p
 version: 1
 rules:
   - {id: reads, match: {operation: transform.data.apply}, outcome: allow}
+  - {id: paced, match: {connector: probe}, when: run.workflow == 'paced', outcome: allow}
   - {id: night, match: {connector: probe}, when: run.workflow == 'denied', outcome: deny, because: Not at night.}
-  - {id: ask, match: {connector: probe}, when: run.workflow != 'denied', outcome: needs_approval,
+  - {id: ask, match: {connector: probe}, when: "!(run.workflow in ['denied', 'paced'])", outcome: needs_approval,
      approvers: [{group: ops, of: 1}], grants: {uses: 2, for: PT4H}}
 """
 NIGHTLY = """
@@ -98,6 +101,64 @@ def test_why_says_what_happened_and_who_must_do_what(command: Any, begun: Any, k
     assert listed["why"], "the list says it in a few words"
 
 
+# What has happened before, and what each command says of the step that waits.
+MERELY: dict[str, tuple[list[Any], dict[str, str], dict[str, tuple[str, ...]]]] = {
+    "rate": (
+        [],
+        {"COUNTERSEAL_RATES": '{"probe": 1}'},
+        {
+            "why": (
+                "paced for INC1 waits.",
+                "its turn at probe (rates) (go), since ",
+                ", until ",
+                "counterseal doctor",
+            ),
+            "run show": ("step.retry_scheduled (rate)", "rate: probe takes at most 1 calls a minute"),
+            "run list": ("its turn at probe (rates)",),
+            "waiting": ("its turn at probe (rates)", "INC1", "go"),
+            "doctor": ("probe: 1 of 1 calls in the last minute; 1 step waits, since ",),
+        },
+    ),
+    "busy": (
+        [NotSent("429 of the target", 60.0)],
+        {},
+        {
+            "why": ("paced for INC1 waits.", "probe, which asks for no calls (Retry-After) (go), since", ", until "),
+            "run show": ("step.retry_scheduled (busy)", "busy: probe asks for no calls until "),
+            "waiting": ("probe, which asks for no calls (Retry-After)",),
+            "doctor": ("probe asks for no calls until ", "; 2 steps wait, since "),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", MERELY)
+def test_a_step_that_merely_waits_has_failed_nowhere(
+    command: Any, begun: Any, clean_environment: Any, outside_world: Any, cause: str
+) -> None:
+    answers, settings, said = MERELY[cause]
+    for name, value in settings.items():
+        clean_environment.setenv(name, value)
+    outside_world.script["x"] = [*answers]
+    begun("paced", "paced")
+    (waits, *_) = [row["run_id"] for row in command.json("run", "list", "--status", "waiting")]
+    for what, words in said.items():
+        shown = command(*what.split(), *([waits] if what in ("why", "run show") else []), exit_code=None)
+        assert [one for one in words if one not in shown] == [], shown
+        assert what == "doctor" or ("tries again" not in shown and "failed" not in shown), shown
+
+
+def test_what_has_waited_the_longest_is_named_first_with_whom_it_waits_for(command: Any, begun: Any) -> None:
+    runs = begun("asks", "timer", "signal", "form")
+    rows = command.json("waiting")
+    assert [row["run_id"] for row in rows] == runs
+    said = [row["waits_for"] for row in rows]
+    assert said[0] == "1 of ops (Ann, Bob)"
+    assert said[1].startswith("time: ")
+    assert said[2:] == ["the signal shipped:A7", "ops: a form"]
+    assert [row["run_id"] for row in command.json("waiting", "--limit", "2")] == runs[:2]
+
+
 def test_a_pause_is_the_reason_why_a_run_waits(command: Any, begun: Any, outside_world: Any, work_off: Any) -> None:
     command("pause", "tenant", "--reason", "Month-end close.")
     assert command.said == "", "no line of the log stands beside a command's own words"
@@ -135,7 +196,7 @@ def test_every_list_can_be_read_on_a_terminal(
     groups = getattr(typer.main.get_command(root), "commands", {}).items()
     lists = [(name, "list") for name, group in groups if "list" in getattr(group, "commands", ())]
     assert len(lists) > 9
-    lists += [("queue", "status"), ("queue", "dead"), ("audit", "tenant"), ("run", "show", runs[1])]
+    lists += [("waiting",), ("queue", "status"), ("queue", "dead"), ("audit", "tenant"), ("run", "show", runs[1])]
     for what in lists:
         arguments = (*what, runs[1]) if what[0] == "grant" else what
         lines = BOLD.sub("", command(*arguments)).splitlines()

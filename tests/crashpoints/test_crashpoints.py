@@ -106,7 +106,7 @@ def chosen(points: list[tuple[int, str]]) -> list[tuple[int, str, str]]:
     return [*dict.fromkeys(found)][:QUICK_POINTS]
 
 
-@pytest.mark.timeout(3600 if DEEP else 240)
+@pytest.mark.timeout(7200 if DEEP else 240)
 @pytest.mark.req("O-8")
 @pytest.mark.req("V-14")
 @pytest.mark.parametrize("workload", crash_workloads.WORKLOADS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -122,16 +123,17 @@ async def test_a_run_makes_no_more_writes_than_it_may(runtime: Any, where: str) 
 async def test_what_was_certainly_not_sent_is_tried_again_later(runtime: Any) -> None:
     runtime.outside.script["a"] = [NotSent("connection refused"), NotSent("429", retry_after_seconds=90)]
     run_id = await runtime.go(EFFECT)
-    for attempt, seconds in ((1, 5), (2, 90)):
-        assert await runtime.status(run_id) == "failed_retryable"
+    for attempt, seconds, status, code in ((1, 5, "failed_retryable", "not_sent"), (2, 90, "waiting", "busy")):
+        assert await runtime.status(run_id) == status
         step = await runtime.books.step()
-        assert (step.status, step.attempt, step.lease_owner) == ("failed_retryable", attempt, None)
-        assert step.error["code"] == "not_sent"
+        assert (step.status, step.attempt, step.lease_owner) == (status, attempt, None)
+        assert step.error["code"] == code
         assert step.eligible_in.total_seconds() == pytest.approx(seconds, abs=3)
         wait = await runtime.books.wait(open=True)
         assert (wait.kind, wait.due_in.total_seconds()) == ("retry", pytest.approx(seconds, abs=3))
         assert await runtime.books.slots_taken() == 0
         assert await runtime.sweep() == 0
+        await runtime.trouble.let_busy_pass(timedelta(hours=1))
         await runtime.wait_is_due()
     assert await runtime.status(run_id) == "succeeded"
     receipt = await runtime.books.receipt()

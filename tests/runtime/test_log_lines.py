@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from connectors.port import Refused
+from connectors.port import NotSent, Refused
 from core.db import after_commit
 from core.errors import InputError
 from evidence.events import RUN_EVENTS, TENANT_EVENTS
@@ -48,6 +48,19 @@ async def _asked(runtime: Any) -> None:
 
 async def _doubted(runtime: Any) -> None:
     await in_doubt(runtime, "person", effect=True)
+    await runtime.worker().work_off()
+
+
+async def _busy(runtime: Any) -> None:
+    runtime.outside.script["a"] = [NotSent("429", 60.0)]
+    await begun(runtime, REFERENCED)
+    await runtime.worker().work_off()
+
+
+async def _paced(runtime: Any) -> None:
+    runtime.connectors.rates = {"probe": 1}
+    await begun(runtime, REFERENCED)
+    await runtime.start("w", ref="two")
     await runtime.worker().work_off()
 
 
@@ -92,6 +105,17 @@ TOLD: dict[str, tuple[Any, dict[str, dict[str, Any]]]] = {
             "run ended": {"status": "succeeded", "log_level": "info"},
         },
     ),
+    "a target asks for no calls": (
+        _busy,
+        {
+            "a target asks for no calls; the tenant's steps wait": {"target": "probe"},
+            "step waits": {"step": "a", "waits": "busy", "target": "probe", "attempt": 1, "log_level": "info"},
+        },
+    ),
+    "a step waits for the rate of its target": (
+        _paced,
+        {"step waits": {"step": "a", "waits": "rate", "target": "probe", "operation": "probe.effect.apply"}},
+    ),
     "somebody pauses": (
         _paused,
         {"run paused": {"actor": "olga"}, "pause set": {"reason": "An emergency."}, "pause lifted": {}},
@@ -109,7 +133,8 @@ async def test_what_happens_to_a_run_has_a_line(runtime: Any, what: str) -> None
         assert line, f"{words} is not among {[line['event'] for line in lines]}"
         assert {name: line.get(name) for name in facts} == facts
         assert line["tenant"] == "acme"
-        assert line.get("run") or words.startswith("pause ")
+        assert line.get("run") or words.startswith(("pause ", "a target "))
+        assert "until" in line or not words.endswith((" waits", " wait"))
     assert "because" not in str(lines), "no reason and no other value is in a line"
 
 

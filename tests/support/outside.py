@@ -36,8 +36,9 @@ class Outside:
     ``script`` holds the next answers by name; ``gates`` hold calls up; ``reshape`` changes every answer of a call that
     was done. ``remembers`` is whether it can be asked. ``may_repeat`` are the names whose effect may land once more,
     because a person said so. ``target`` is the system that it says it is; ``closed`` is how its settings refuse
-    every call, if they do, ``gone`` that there is no record to read, ``wrote`` are its last writers. ``check_strictly``
-    ends a test: the same key has not landed twice, and nothing was called that nobody expects.
+    every call, if they do, ``gone`` that there is no record to read, ``wrote`` are its last writers. ``unread`` are its
+    next answers instead of what is read before an effect. ``check_strictly`` ends a test: the same key has not landed
+    twice, and nothing was called that nobody expects.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -58,11 +59,18 @@ class Outside:
     closed: Refused | None = None
     gone: bool = False
     wrote: tuple[str, ...] = SOMEBODY
+    unread: list[NotSent] = field(default_factory=list)
+    performed: int = 0
     may_repeat: set[str] = field(default_factory=set)
     _unexpected: list[str] = field(default_factory=list)
     _asked: set[str | None] = field(default_factory=set)
 
     # -- what a test asks ---------------------------------------------------------------------------------------------
+
+    @property
+    def called(self) -> int:
+        """The number of calls of any kind."""
+        return self.performed + self.reads + self.probes
 
     def landed(self) -> Counter[str]:
         """The number of effects under each key."""
@@ -89,6 +97,8 @@ class Outside:
             self._unexpected.append(f"{call.operation} was read before it was done, and has nothing to read")
             return Refused("no_pre_read", "nothing to read")
         self.reads += 1
+        if self.unread:
+            return self.unread.pop(0)
         if self.gone:
             return Refused("not_found", "there is no such record")
         record = self._record(call)
@@ -100,6 +110,7 @@ class Outside:
 
     async def perform(self, call: Call) -> Outcome:
         self.last_call = call
+        self.performed += 1
         self._asked.add(call.correlation_key)
         if not call.idempotency_key and call.operation != _READS:
             self._unexpected.append(f"{call.operation} was called without a key")

@@ -211,6 +211,14 @@ class Trouble:
         """Time passes for the turns at targets with a rate."""
         return await self._do("UPDATE turns SET at = at - $1::interval", by)
 
+    async def let_busy_pass(self, by: timedelta) -> int:
+        """Time passes for the targets that want no calls for a while."""
+        return await self._do(
+            "UPDATE tenants SET busy = (SELECT jsonb_object_agg(key, value::timestamptz - $1::interval)"
+            " FROM jsonb_each_text(busy)) WHERE busy IS NOT NULL",
+            by,
+        )
+
     async def turns_used(self) -> int:
         """The number of calls that were let out in the last minute at targets with a rate."""
         lately = "at > clock_timestamp() - interval '1 minute'"

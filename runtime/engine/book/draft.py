@@ -149,6 +149,14 @@ def _unknown(connector: str, operation: str, inputs: JsonObject) -> Refused | No
     return None
 
 
+Places: TypeAlias = Callable[[str, JsonObject], str]
+
+
+def _itself(connector: str, inputs: JsonObject) -> str:
+    """The connector alone: no call goes out here."""
+    return connector
+
+
 Paces: TypeAlias = Callable[[str, JsonObject], Pace | None]
 
 
@@ -167,7 +175,7 @@ class Draft:
     ``systems`` are the outside systems that would be called now, by connector (``connectors.port.Connector.target``).
     ``traces`` are the origins of what steps would do, worked out on demand; ``workflow`` declares their operations.
     ``ready`` says why the settings of this process rule a call out (``connectors.port.Connectors.ready``).
-    ``pace`` tells the rate of a call's target; None if no target has one.
+    ``pace`` tells the rate of a call's target; None if no target has one. ``place`` names the system of a call.
     """
 
     def __init__(
@@ -179,12 +187,14 @@ class Draft:
         systems: Mapping[str, str] = MappingProxyType({}),
         ready: Ready = _unknown,
         pace: Paces | None = None,
+        place: Places = _itself,
     ) -> None:
         self.view = view
         self.graph = graph
         self.systems = systems
         self.ready = ready
         self.pace = pace
+        self.place = place
         self.run = view.run.copy()
         self.rows = Commit(
             run_id=view.run_id,

@@ -172,6 +172,8 @@ def _unsent(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow) -
             return End(CardState.APPLIED, SHARED, "Another step had done it already, and its result was used.")
         case StepState.WAITING if _waits(run, step, WaitKind.SHARED, WaitKind.EXTERNAL):
             return End(CardState.EXECUTING, SHARED, "Another step has begun it; this one waits for its end.")
+        case StepState.WAITING if _waits(run, step, WaitKind.RETRY):
+            return End(CardState.RECORDED, str(error.get("code") or ""), str(error.get("message") or ""))
         case StepState.FAILED_RETRYABLE:
             words = f"It is tried again: {error.get('message') or ''}"
             return End(CardState.RECORDED, str(error.get("code") or ""), words)

@@ -7,6 +7,7 @@ The reference is the run's name in the other system, and is cut at ``REFERENCE_M
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from msgspec import to_builtins
@@ -15,7 +16,7 @@ from core.canonical import JsonObject, clean
 from evidence.events import EventType as E
 from policy.model import Ruling
 from runtime.engine.book.recorded import RecordedEvent
-from runtime.engine.model.events import DecisionMade, Event
+from runtime.engine.model.events import DecisionMade, Event, StepRetryScheduled
 from runtime.engine.model.graph import Graph, OperationNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import Notice
@@ -81,6 +82,9 @@ SILENT_OF_RUNS = frozenset({
     E.GRANT_ENDED, E.ACTION_INTENDED, E.ACTION_SUCCEEDED, E.ACTION_RECALLED, E.ACTION_UNNEEDED, E.CHECKPOINT_COMMITTED,
 })  # fmt: skip
 
+WAITING = Kind(INFO, "step waits", ("waits", "attempt", "seconds"))
+"""The line of the same event for a step that merely waits for its next attempt, and has not failed."""
+
 OF_TENANTS: Mapping[E, Kind] = {
     E.RUN_PURGED: Kind(INFO, "values of a run erased", ("run",)),
     E.HOLD_REFUSED: Kind(WARNING, "answer to a held step refused", ("wait", "code")),
@@ -126,14 +130,26 @@ def of_run(recorded: RecordedEvent, run: Run, graph: Graph) -> Notice | None:
     kind = OF_RUNS.get(event.TYPE)
     if kind is None or (isinstance(event, DecisionMade) and event.outcome != Ruling.DENY):
         return None
+    if isinstance(event, StepRetryScheduled) and event.waits is not None:
+        kind = WAITING
     data = _public(event, kind.members)
     facts = _facts(kind, data, recorded.actor.id)
     if run.reference:
         facts["reference"] = clean(run.reference)[:REFERENCE_MAX]
     if recorded.step is not None:
         facts |= {"step": recorded.step, **_operation(recorded.step, data, run, graph)}
+    if isinstance(event, StepRetryScheduled):
+        facts |= _until(recorded.at, event)
     failed = event.TYPE is E.RUN_CLOSED and run.status is not RunState.SUCCEEDED
     return (WARNING if failed else kind.level), kind.words, facts
+
+
+def _until(at: datetime, event: StepRetryScheduled) -> JsonObject:
+    """The time of the next attempt; and the target, if a step waits for that."""
+    facts: JsonObject = {"until": (at + timedelta(seconds=event.due or event.seconds)).isoformat(timespec="seconds")}
+    if event.waits is not None and event.detail is not None and "target" in event.detail:
+        facts["target"] = event.detail["target"]
+    return facts
 
 
 def of_tenant(kind: E, actor: str, data: JsonObject) -> Notice | None:

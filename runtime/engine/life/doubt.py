@@ -35,10 +35,10 @@ from runtime.engine.life.closing import TOLD
 from runtime.engine.life.intend import denied, intend_again, judge, record_decision
 from runtime.engine.life.outside import call_of, expect_end, moved, park_outside, system_of
 from runtime.engine.life.pausing import asked_about, stopped
-from runtime.engine.life.preflight import turn_first
+from runtime.engine.life.preflight import is_busy, turn_first
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.records import read_by
-from runtime.engine.life.transition import GIVEN_UP, Transition, finish
+from runtime.engine.life.transition import LOOKS, OPEN, Transition, counts, finish
 from runtime.engine.model.errors import SENT, ErrorClass, StepError
 from runtime.engine.model.events import ActionDoubtResolved, ActionHeld, ActionInDoubt, ApprovalConsumed
 from runtime.engine.model.rows import ReceiptRow, StepRow
@@ -51,8 +51,6 @@ GRACE = timedelta(seconds=5)
 PROBE_AFTER = timedelta(seconds=5)
 # The number of probes without a clear answer after which people are asked.
 PROBES_MAX = 12
-# Keys in a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
-_LOOKS, _OPEN = "looks", "open"
 # How a doubt ended: a probe of the target, a repeat that the target dedupes, nobody in time, or people.
 PROBE, AGAIN, NOBODY, PEOPLE = "probe", "again", "none", "people"
 # The evidence on a card about an action, if nothing more can be found out about it.
@@ -151,10 +149,10 @@ def look_later(
 
     ``attempted`` says that a call has just ended without an outcome, which uses up an attempt.
     """
-    before = (step.last_error or {}).get(_LOOKS)
+    before = (step.last_error or {}).get(LOOKS)
     looks = before if isinstance(before, int) else 0
     if looks < PROBES_MAX:
-        facts: JsonObject = {**_counts(step), **error.to_json(), _LOOKS: looks + 1}
+        facts: JsonObject = {**counts(step), **error.to_json(), LOOKS: looks + 1}
         transition.retry_later(step, delay, facts, attempted=attempted)
     return looks < PROBES_MAX
 
@@ -169,7 +167,7 @@ def put_off(transition: Transition, step: StepRow, operation: Operation, receipt
         delay = timedelta(0) if is_for_people(step) else whole
     if delay <= timedelta(0):
         return False
-    transition.retry_later(step, delay, {**_counts(step), **unknown(why).to_json(), _OPEN: True}, attempted=False)
+    transition.retry_later(step, delay, {**counts(step), **unknown(why).to_json(), OPEN: True}, attempted=False)
     return True
 
 
@@ -178,14 +176,9 @@ def unknown(why: str) -> StepError:
     return StepError(ErrorClass.TIMEOUT, "in_doubt", why)
 
 
-def _counts(step: StepRow) -> JsonObject:
-    """The counters in the step's last error, to be carried over, because counting goes on after a wait."""
-    return {name: count for name, count in (step.last_error or {}).items() if name in (_LOOKS, *GIVEN_UP.values())}
-
-
 def is_for_people(step: StepRow) -> bool:
     """True if the doubt was put off before: then only people or a probe resolve it, never a blind repeat."""
-    return (step.last_error or {}).get(_OPEN) is True
+    return (step.last_error or {}).get(OPEN) is True
 
 
 def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
@@ -212,6 +205,8 @@ def resolve(p: Proposal, receipt: ReceiptRow) -> Next:
         return Over()
     if rule is InDoubtRule.PROBE:
         if stopped(transition, p.step, p.operation, p.nonce):
+            return Over()
+        if transition.view.busy and is_busy(p, call_of(p.operation, receipt).input):
             return Over()
         since = (transition.view.now - receipt.intended_at).total_seconds()
         if since < 0:  # the clock has gone back; ``put_off`` has waited for that long

@@ -15,10 +15,11 @@ from runtime.engine.book.instructions import Nonce, Perform, Unfit
 from runtime.engine.life import doubt
 from runtime.engine.life.doubt import PROBE_AFTER
 from runtime.engine.life.outside import expect_no_more, park_outside
+from runtime.engine.life.preflight import busy_words
 from runtime.engine.life.records import CONNECTOR, read_by, refused_by
 from runtime.engine.life.sharing import NOT_SENT
 from runtime.engine.life.transition import Transition, finish
-from runtime.engine.model.errors import SENT, UNUSABLE, VOID, ErrorClass, StepError
+from runtime.engine.model.errors import BUSY, SENT, UNUSABLE, VOID, ErrorClass, StepError
 from runtime.engine.model.events import ActionFailed, ActionSucceeded
 from runtime.engine.model.rows import ReceiptRow, StepRow
 
@@ -77,7 +78,8 @@ def not_sent(transition: Transition, work: Perform, outcome: NotSent, usage: Jso
     """Record that the call did not leave, and try again later."""
     error = StepError(ErrorClass.TRANSPORT, NOT_SENT, outcome.message)
     _did_not_happen(transition, work.receipt, error, outcome.secrets)
-    _retry(transition, work.step, work.operation, error, outcome.retry_after_seconds or 0.0, chance, usage)
+    after = outcome.retry_after_seconds or 0.0
+    _retry(transition, work.step, work.operation, error, after, chance, usage, work.call.input)
 
 
 def unsent(transition: Transition, work: Perform) -> None:
@@ -98,14 +100,16 @@ def unknown(transition: Transition, work: Perform, outcome: InDoubt, nonce: Nonc
     step, operation, error = work.step, work.operation, doubt.unknown(outcome.message)
     if work.receipt is None:
         # Without a side effect there is nothing to be in doubt about.
-        _retry(transition, step, operation, error, 0.0, chance)
+        after = outcome.retry_after_seconds or 0.0
+        _retry(transition, step, operation, error, after, chance, inputs=work.call.input)
         return
     receipt = doubt.mark(transition, work.receipt, outcome.message, outcome.secrets)
     spent = step.attempt + 1 >= operation.retry.attempts
     if operation.in_doubt is InDoubtRule.PROBE:
-        doubt.look_later(transition, replace(step, last_error=None), error, PROBE_AFTER, attempted=True)
+        delay = max(PROBE_AFTER, timedelta(seconds=outcome.retry_after_seconds or 0.0))
+        doubt.look_later(transition, replace(step, last_error=None), error, delay, attempted=True)
     elif operation.in_doubt is InDoubtRule.IDEMPOTENT and not spent:
-        _retry(transition, step, operation, error, 0.0, chance)
+        _retry(transition, step, operation, error, outcome.retry_after_seconds or 0.0, chance)
     elif not doubt.put_off(transition, step, operation, receipt, outcome.message):
         doubt.ask_people(transition, step, operation, receipt, outcome.message, nonce)
 
@@ -148,8 +152,15 @@ def _retry(
     at_least: float,
     chance: float,
     usage: JsonObject | None = None,
+    inputs: JsonObject | None = None,
 ) -> None:
-    """Record the failure and a due time; nobody sleeps. Fail for good if attempts or the SLA are used up."""
+    """Record the failure and a due time; nobody sleeps. Fail for good if attempts or the SLA are used up.
+
+    With ``inputs`` the call certainly had no effect. If its target has named a time (``at_least``), the step waits for
+    that, and the attempt is used up all the same: a target that always names one does not hold a run for ever.
+    """
+    if at_least > 0:  # a target is asked again only after the second in which its time is over
+        at_least += 1
     delay = max(operation.retry.delay_seconds(step.attempt + 1, chance=chance), at_least)
     deadline = transition.view.deadline_at
     late = deadline is not None and transition.view.now + timedelta(seconds=delay) >= deadline
@@ -157,4 +168,8 @@ def _retry(
         spent = "the SLA leaves no time for another attempt" if late else f"{step.attempt + 1} attempts were made"
         transition.fail(step, replace(error, message=f"{error.message} ({spent})").to_json(), usage)
         return
+    if at_least > 0 and inputs is not None:
+        place, due = transition.place(operation.connector, inputs), timedelta(seconds=delay)
+        words = f"{busy_words(place, transition.view.now + due)} {error.message}"
+        error = StepError(ErrorClass.TRANSPORT, BUSY, words, {"target": place})
     transition.retry_later(step, timedelta(seconds=delay), error.to_json(), usage)

@@ -7,7 +7,7 @@ is asked, and the step fails with the place and the remedy.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from math import ceil
 
@@ -19,8 +19,8 @@ from core.terms import Terms
 from runtime.engine.book import contributors
 from runtime.engine.book.instructions import Known, Next, Over, Resolve, TakeTurn
 from runtime.engine.life.proposal import Proposal
-from runtime.engine.life.transition import Transition
-from runtime.engine.model.errors import ErrorClass, StepError
+from runtime.engine.life.transition import OPEN, Transition, counts
+from runtime.engine.model.errors import BUSY, RATE, SLACK_AWAY, ErrorClass, StepError
 from runtime.engine.model.events import PreflightFailed
 from runtime.engine.model.rows import StepRow
 
@@ -29,8 +29,6 @@ NOBODY = "nobody_may_decide"
 # The trigger of runs of Counterseal's own workflows, and the message about the outcome of the change they propose.
 OWN_TRIGGER = "counterseal"
 PROPOSAL = "proposal"
-# The code of a step that waits because of the rate limit of its target.
-RATE = "rate"
 # The time after which Slack is asked again who is in a group.
 AGAIN_AFTER = timedelta(minutes=1)
 
@@ -73,12 +71,18 @@ def put_off(transition: Transition, step: StepRow) -> None:
     """Try again later, because Slack cannot say who is in a group. A crash before the append leaves the lease."""
     words = "Slack cannot be asked who is in a group that is to decide, so nobody was asked yet; it is tried again."
     transition.retry_later(
-        step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, "slack_away", words).to_json(), attempted=False
+        step, AGAIN_AFTER, StepError(ErrorClass.TRANSPORT, SLACK_AWAY, words).to_json(), attempted=False
     )
 
 
-def turn_first(p: Proposal, inputs: JsonObject) -> TakeTurn | None:
-    """The turn to take before this call, if its target has a rate limit. One turn covers a call and its reads."""
+def turn_first(p: Proposal, inputs: JsonObject) -> Next | None:
+    """The instruction that comes before this call; None if it may go out now.
+
+    The step waits if its target has asked for no calls, whoever was told so. If the target has a rate, the step takes
+    its turn: one for a call and the reads for it.
+    """
+    if p.transition.view.busy and is_busy(p, inputs):
+        return Over()
     of_target = p.transition.pace
     pace = None if p.known.turn or of_target is None else of_target(p.operation.connector, inputs)
     return None if pace is None else TakeTurn(p.step, pace, p.known)
@@ -87,8 +91,36 @@ def turn_first(p: Proposal, inputs: JsonObject) -> TakeTurn | None:
 def await_turn(transition: Transition, step: StepRow, pace: Pace, delay: float) -> None:
     """Let the step wait for its turn. Nothing was sent, no attempt is used up. A crash before it leaves the lease."""
     words = f"{pace.target} takes at most {pace.calls} calls a minute (`rates`); this step waits for its turn."
-    error = StepError(ErrorClass.TRANSPORT, RATE, words)
-    transition.retry_later(step, timedelta(seconds=ceil(delay)), error.to_json(), attempted=False)
+    error = StepError(ErrorClass.TRANSPORT, RATE, words, {"target": pace.target})
+    transition.retry_later(step, timedelta(seconds=ceil(delay)), _waiting(step, error), attempted=False)
+
+
+def is_busy(p: Proposal, inputs: JsonObject) -> bool:
+    """Let the step wait if its target has asked for no calls for a while; true if so. No attempt is used up.
+
+    The append is guarded by the tenant's number, which moves when a target asks for that. A crash before it leaves the
+    lease.
+    """
+    view = p.transition.view
+    p.transition.rows.stop = view.stop
+    place = p.transition.place(p.operation.connector, inputs)
+    until = view.busy.get(place)
+    if until is None or until <= view.now:
+        return False
+    error = StepError(ErrorClass.TRANSPORT, BUSY, busy_words(place, until), {"target": place})
+    p.transition.retry_later(p.step, until - view.now, _waiting(p.step, error), attempted=False)
+    return True
+
+
+def _waiting(step: StepRow, error: StepError) -> JsonObject:
+    """The error of a step that merely waits, with what a doubt of it has counted so far."""
+    doubt = {OPEN: True} if (step.last_error or {}).get(OPEN) is True else {}
+    return {**counts(step), **doubt, **error.to_json()}
+
+
+def busy_words(place: str, until: datetime) -> str:
+    """Say which target has asked for no calls, and until when."""
+    return f"{place} asks for no calls until {until.astimezone(UTC):%Y-%m-%d %H:%M:%SZ} (Retry-After)."
 
 
 def callable_now(transition: Transition, step: StepRow, operation: Operation, inputs: JsonObject) -> bool:

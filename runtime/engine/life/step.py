@@ -114,7 +114,8 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
         return Over()
     decision = judge(p.transition, p.step, p.workflow, p.policy, action, chat=p.known.chat)
     bound = approved.bound_by(p, action, decision)
-    if p.transition.pace is not None and (turn := _turn(p, action, decision, bound)) is not None:
+    heeds = p.transition.pace is not None or p.transition.view.busy
+    if heeds and (turn := _turn(p, action, decision, bound)) is not None:
         return turn
     decision_id = record_decision(p.transition, p.step, decision, action, bound.digest)
     given = p.known.given
@@ -145,11 +146,10 @@ def _decide(p: Proposal, action: Action, key: str) -> Next:
 
 def _turn(p: Proposal, action: Action, decision: Decision, bound: Bound) -> Next | None:
     """The turn to take at a target with a rate limit, if the action would go out now. Nothing is recorded before it."""
-    turn = turn_first(p, action.input)
-    if turn is None or decision.outcome is Ruling.DENY:
+    if decision.outcome is Ruling.DENY:
         return None
     asks = decision.outcome is Ruling.NEEDS_APPROVAL and approved.matching(p, bound.digest) is None
-    return None if asks and grants.covering(p, action, decision) is None else turn
+    return None if asks and grants.covering(p, action, decision) is None else turn_first(p, action.input)
 
 
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------

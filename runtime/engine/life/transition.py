@@ -26,7 +26,7 @@ from runtime.engine.book.plan import CHECKPOINT, Evaluated, PlanError, variables
 from runtime.engine.life.agent_loop import conclude, record_answer, remembered
 from runtime.engine.life.closing import HOLD, Closing
 from runtime.engine.model import events as e
-from runtime.engine.model.errors import UNUSABLE, ErrorClass, StepError
+from runtime.engine.model.errors import UNUSABLE, WAITS, ErrorClass, StepError
 from runtime.engine.model.graph import Graph, LeafNode
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import StepRow, WaitRow, wait_of
@@ -179,10 +179,13 @@ class Transition(Closing):
     ) -> None:
         """Try the step again after ``delay``; record the failure that makes it wait, and the usage of the failed call.
 
-        ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none.
+        ``attempted`` says that an attempt is used up. Waiting out or probing a doubt uses up none. If the error's code
+        is one of ``WAITS``, nothing has failed: the step merely waits.
         """
         due, facts = seconds(delay), (wait_of(self.view.run_id, step), step.attempt + attempted)
-        self.tell(e.StepRetryScheduled(*facts, int(due), usage, due, error), step=step.key)
+        code = error.get("code")
+        waits = code if isinstance(code, str) and code in WAITS else None
+        self.tell(e.StepRetryScheduled(*facts, int(due), usage, waits, due, error), step=step.key)
         self.left()
 
     def resume(self, step: StepRow, wait: WaitRow) -> None:
@@ -245,8 +248,15 @@ class Transition(Closing):
             self.close(RunState.FAILED_TERMINAL, {**error, "step": step.key})
 
 
+# Keys in a step's last error: how often its doubt was probed, and that its action may not be sent again blindly.
+LOOKS, OPEN = "looks", "open"
 # The error codes of steps that are given up, each with the name of its counter. A connector's error has no counter.
 GIVEN_UP = {"unexpected": "setbacks", "lease_lost": "leases", "too_costly": "ended"}
+
+
+def counts(step: StepRow) -> JsonObject:
+    """The counters in the step's last error, to be carried over: a wait is no outcome, so counting goes on."""
+    return {name: count for name, count in (step.last_error or {}).items() if name in (LOOKS, *GIVEN_UP.values())}
 
 
 def _failed(error: JsonObject, usage: JsonObject | None, shaped: list[str] | None) -> e.StepFailed:

@@ -30,6 +30,10 @@ REJECTED = "rejected"
 DENIED = "policy_denied"
 # The code of a call that failed too often after people had approved it, and of a question that exceeds a bound.
 FAILED_BEFORE, TOO_MANY = "failed_before", "too_many_questions"
+# The codes of a step that merely waits: because of the rate of its target, because the target has asked for no calls
+# for a while, because Slack cannot say who is in a group, or because so many questions are open.
+RATE, BUSY, SLACK_AWAY = "rate", "busy", "slack_away"
+WAITS = frozenset({RATE, BUSY, SLACK_AWAY, TOO_MANY})
 # The code of a call that succeeded but whose result cannot be stored.
 UNUSABLE = "unusable_output"
 

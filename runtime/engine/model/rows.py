@@ -17,6 +17,8 @@ from runtime.engine.model.states import CommandState, EffectState, RunState, Ste
 # The status of a queue row whose step is leased.
 HELD = "leased"
 # The beginning of a parked step's entry in the checkpoint. Only the wait's own row has its kind.
+# A step that merely waits for its next attempt is parked as ``LATER``: it is ``waiting``, and proposed anew afterwards.
+LATER = "later"
 PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
 
 

@@ -333,7 +333,8 @@ class RunView(Struct, frozen=True):
     goes back, new lines keep this time until the clock has caught up. ``refusals`` are those of the tenant that concern
     the question, by their keys, and ``open_by`` counts open questions by their asker: both are read only after an
     append that asks was refused because of them. ``stop`` is the tenant's number: each change of its policy or of what
-    is ``paused`` changes it. ``family`` holds the counters that this run shares with others; None if no run has started
+    is ``paused`` changes it, and so does a target that asks for no calls for a while: ``busy`` holds until when, by
+    connector and system. ``family`` holds the counters that this run shares with others; None if no run has started
     it and it has started none. ``off`` says that the agent that has asked for the run no longer has a valid token.
     """
 
@@ -356,6 +357,7 @@ class RunView(Struct, frozen=True):
     last_at: datetime | None = None
     stop: int = 0
     paused: Mapping[str, Any] = field(default_factory=dict)
+    busy: Mapping[str, datetime] = field(default_factory=dict)
     parent: UUID | None = None
     depth: int = 0
     kept_at: int = 0

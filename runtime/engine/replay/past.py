@@ -176,7 +176,8 @@ def step_rows(past: Past) -> list[Row]:
 def _step(past: Past, step: StepRow) -> Row:
     waits = past.run.waits.values()
     held = [one for one in waits if one.step_key == step.key and one.kind is WaitKind.HOLD and _is_open(one, step)]
-    pause = step.eligible_in if step.status is StepState.FAILED_RETRYABLE else None
+    parked = step.status in (StepState.FAILED_RETRYABLE, StepState.WAITING)
+    pause = step.eligible_in if parked else None
     return {
         "step_id": step.step_id,
         "step_key": step.key,

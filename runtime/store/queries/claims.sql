@@ -126,7 +126,7 @@ SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.worksp
     CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
-  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*
+  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, t.busy, clock_timestamp() AS now, tail.*
 FROM lane LEFT JOIN (run JOIN step USING (run_id)) ON true
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 LEFT JOIN LATERAL (
@@ -221,7 +221,7 @@ SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.worksp
     CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
-  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*
+  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, t.busy, clock_timestamp() AS now, tail.*
 FROM lane LEFT JOIN (run JOIN step USING (run_id)) ON true
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 LEFT JOIN LATERAL (
@@ -250,7 +250,7 @@ SELECT (SELECT row_to_json(x) FROM (SELECT run.run_id, run.tenant_id, run.worksp
     CASE WHEN run.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = run.root_run_id) END AS family) x) AS run,
   run.state, to_jsonb(step) AS step, run.run_key,
-  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, clock_timestamp() AS now, tail.*
+  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, t.busy, clock_timestamp() AS now, tail.*
 FROM taken LEFT JOIN (run JOIN step USING (run_id)) ON true
 LEFT JOIN tenants t ON t.tenant_id = run.tenant_id
 LEFT JOIN LATERAL (

@@ -7,7 +7,7 @@ SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id
       CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
   r.run_key, CASE WHEN $2 THEN NULL ELSE r.state END AS state,
-  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, t.busy, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id
 LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,
@@ -24,7 +24,7 @@ SELECT (SELECT row_to_json(x) FROM (SELECT r.run_id, r.tenant_id, r.workspace_id
       CASE WHEN r.root_run_id IS NOT NULL THEN (
       SELECT row_to_json(f) FROM families f WHERE f.root_run_id = r.root_run_id) END AS family) x) AS run,
   r.run_key, NULL::bytea AS state,
-  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, now() AS now, tail.*
+  t.policy_digests, t.directory_digest, t.max_writes_per_run, t.stop_number, t.paused, t.busy, now() AS now, tail.*
 FROM runs r JOIN tenants t ON t.tenant_id = r.tenant_id
 LEFT JOIN LATERAL (
   SELECT array_agg(j.first_seq ORDER BY j.n) AS firsts,

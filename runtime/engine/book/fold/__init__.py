@@ -24,7 +24,7 @@ from runtime.engine.book.plan import Recorded
 from runtime.engine.book.recorded import Diverged, RecordedEvent
 from runtime.engine.model import events as e
 from runtime.engine.model.graph import Graph
-from runtime.engine.model.rows import PARKED, MutationRow
+from runtime.engine.model.rows import LATER, PARKED, MutationRow
 from runtime.engine.model.run import Run, State
 from runtime.engine.model.states import RUN, STEP, RunEvent, RunState, StepState
 
@@ -204,6 +204,8 @@ _PARKING = (
 def _park_run(run: Run) -> None:
     """Set the status that says what the run waits for, because none of its steps can go on by itself."""
     kinds = {wait.partition(":")[0] for wait in run.state.parked.values()}
+    if LATER in kinds:
+        kinds.add(PARKED[StepState.WAITING])
     for status, event in _PARKING:
         if PARKED[status] in kinds:
             run.status = RUN.next[run.status, event]

@@ -20,7 +20,7 @@ from runtime.engine.model import events as e
 from runtime.engine.model.agent_state import CallResult
 from runtime.engine.model.errors import DENIED, RELEASED
 from runtime.engine.model.keys import StepKey
-from runtime.engine.model.rows import PARKED, ReceiptRow, StepRow, WaitRow, wait_of
+from runtime.engine.model.rows import LATER, PARKED, ReceiptRow, StepRow, WaitRow, wait_of
 from runtime.engine.model.run import Run
 from runtime.engine.model.states import (
     RUN,
@@ -121,14 +121,17 @@ def step_retry(run: Run, recorded: RecordedEvent, event: e.StepRetryScheduled) -
     opened = (event.wait, step.step_id, step.key, WaitKind.RETRY, WaitState.WAITING, str(event.wait))
     run.waits[event.wait] = WaitRow(*opened, due, context)
     changes: dict[str, Any] = {"last_error": event.detail, "attempt": event.attempt, "eligible_in": due}
-    park(run, recorded, StepEvent.RETRY_LATER, **changes)
+    if event.waits is None:
+        park(run, recorded, StepEvent.RETRY_LATER, **changes)
+    else:
+        park(run, recorded, StepEvent.WAIT, LATER, **changes)
     if StepKey.of(step.key).is_inner:
         of_agents.used(run, step.key, event.usage)
 
 
-def park(run: Run, recorded: RecordedEvent, event: StepEvent, **changes: Any) -> None:
+def park(run: Run, recorded: RecordedEvent, event: StepEvent, kind: str = "", **changes: Any) -> None:
     parked = _move(run, recorded, event, lease_owner=None, **changes)
-    run.state.parked[parked.key] = f"{PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
+    run.state.parked[parked.key] = f"{kind or PARKED[parked.status]}:{wait_of(run.run_id, parked)}"
 
 
 def step_resumed(run: Run, recorded: RecordedEvent, event: e.StepResumed) -> None:

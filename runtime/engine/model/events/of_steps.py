@@ -101,13 +101,17 @@ class StepParked(Struct, frozen=True):
 
 
 class StepRetryScheduled(Struct, frozen=True):
-    """The step's attempt failed, and the step waits for its next attempt."""
+    """The step waits for its next attempt, because the last one failed; or, with ``waits``, it merely waits for that.
+
+    ``waits`` is the code of what it waits for, such as the rate of its target: nothing of it has failed.
+    """
 
     TYPE: ClassVar = EventType.STEP_RETRY_SCHEDULED
     wait: UUID
     attempt: int
     seconds: int
     usage: JsonObject | None = None
+    waits: str | None = None
     due: Private[int | float | None] = None
     detail: Private[JsonObject | None] = None
 
