@@ -16,6 +16,7 @@ from core.db import Database
 from core.errors import ConsistencyError
 from evidence.chain import Actor
 from runtime.definition.catalog import Definitions
+from runtime.engine.life.permits import Outcome
 from runtime.requests import permits
 from runtime.requests.acting import Wanted, act
 from runtime.requests.permits import PermitDecision, Permits, Report
@@ -95,13 +96,13 @@ class Agent:
         return True
 
     async def _carry_out(self, tool: str, who: permits.Agent, permit: str) -> None:
-        outcome = permits.Outcome.SUCCEEDED
+        outcome = Outcome.SUCCEEDED
         if not self._ledger.all(what="began", name=tool):
             self._ledger.add(what="began", name=tool)
             await self.tool(tool)
             self._ledger.add(what="ran", name=tool)
         elif not self._ledger.all(what="ran", name=tool):
-            outcome = permits.Outcome.UNKNOWN
+            outcome = Outcome.UNKNOWN
         if tool == SILENT:
             return
         if not self._ledger.all(what="aged"):
