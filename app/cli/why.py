@@ -55,7 +55,7 @@ async def waiting(
 
     async with context.faces() as faces:
         rows = await longest(faces, faces.settings.tenant, limit + 1)
-        await context.told(faces, "waiting")
+        await context.record_read(faces, "waiting")
     rows = first_of(rows, limit)
     if not as_json:
         rows = [
