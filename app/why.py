@@ -53,7 +53,7 @@ async def longest(faces: Faces, tenant: str, limit: int) -> list[Row]:
 
 
 async def _whom(faces: Faces, tenant: str, wait: Row) -> str:
-    """Whom or what a wait is for."""
+    """The people or the thing that a wait is for."""
     context = wait["context"] or {}
     match WaitKind(wait["kind"]):
         case WaitKind.APPROVAL:

@@ -107,7 +107,7 @@ def _plain(docstring: str) -> str:
 
 
 def _requiring(*names: str) -> list[JsonSchema]:
-    """For each of these keys, a schema that requires it."""
+    """Schemas that each require one of these keys."""
     return [{"required": [name]} for name in names]
 
 

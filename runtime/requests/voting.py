@@ -233,7 +233,7 @@ async def _considered(
 
 
 async def _fresh(connection: Connection, request: VoteRequest, asked: Approval, entry: Entry | None) -> StepUp | None:
-    """This person's new login for this question and action; None if there was none, or if none is needed."""
+    """The new login of this person for this question and action; None if there was none, or if none is needed."""
     if request.step_up is None or asked.terms.step_up_seconds is None or entry is None:
         return None
     async with within(connection, request.tenant_id):

@@ -25,7 +25,7 @@ UNREADABLE = {
 
 
 async def wrong(bot: Bot, other: Bot, action: str, second: str, permit: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """What an enemy sends with a permit: the answers, with the statuses that are right."""
+    """Send what an enemy sends with a permit; return the answers, with the statuses that are right."""
     report = {"permit": permit, "outcome": "succeeded", "digest": digest(asked)}
     fetch = {"nonce": NONCE, "digest": digest(asked)}
 

@@ -1,4 +1,4 @@
-"""What changes between an agent's first fetch and its permit: it gets the same one again, or none, and never a second.
+"""Changes between an agent's first fetch and its permit: it gets the same permit again, or none, and never a second.
 
 Each change meets four actions at once: one that is let out and not fetched, one that is fetched and not intended yet,
 one whose intent is recorded, and one whose permit has gone out: its answer may be lost, or its agent acts.

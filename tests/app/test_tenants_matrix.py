@@ -332,7 +332,13 @@ LOGGERS = {
     | {"approvals/slack/edits.py", "approvals/slack/desk.py", "approvals/slack/holds.py", "approvals/slack/handlers.py"}
     | {"approvals/slack/workspace.py", "approvals/slack/calls.py", "approvals/slack/talks.py"},
     "step or message": {"runtime/work/driving.py", "runtime/work/setbacks.py", "runtime/work/calling.py"}
-    | {"runtime/work/lease.py", "runtime/store/commits.py", "runtime/store/views.py", "runtime/keep/dispatcher.py"}
+    | {
+        "runtime/work/lease.py",
+        "runtime/work/holding.py",
+        "runtime/store/commits.py",
+        "runtime/store/views.py",
+        "runtime/keep/dispatcher.py",
+    }
     | {"app/delivering.py", "connectors/lending.py", "core/outage.py", "core/clock.py", "runtime/keep/telling.py"}
     | {"runtime/work/pump.py"},
     "line": {"app/definitions.py", "runtime/keep/errands.py", "runtime/keep/log_signing.py", "runtime/store/audit.py"},

@@ -16,8 +16,8 @@ from runtime.engine.model.states import CommandState, EffectState, RunState, Ste
 
 # The status of a queue row whose step is leased.
 HELD = "leased"
-# The beginning of a parked step's entry in the checkpoint. Only the wait's own row has its kind.
-# A step that merely waits for its next attempt is parked as ``LATER``: it is ``waiting``, and proposed anew afterwards.
+# The beginning of a parked step's entry in the checkpoint. Only the wait's own row has its kind. A step that merely
+# waits for its next attempt is parked as ``LATER``: it is ``waiting``, and proposed anew afterwards.
 LATER = "later"
 PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", StepState.FAILED_RETRYABLE: "retry"}
 
@@ -25,8 +25,7 @@ PARKED = {StepState.WAITING_APPROVAL: "approval", StepState.WAITING: "wait", Ste
 class StepRow(Struct, frozen=True):
     """A step after the commit. ``lease_epoch`` fences: a settle with an older epoch writes nothing.
 
-    ``eligible_in`` counts from the commit that schedules a retry. ``again`` is the number of the run's retry that began
-    it.
+    ``eligible_in`` counts from the commit that schedules a retry. ``again`` is the number of the retry that began it.
     """
 
     step_id: UUID
@@ -374,9 +373,7 @@ class RecordRow(Struct, frozen=True):
 
 
 class EffectRow(Struct, frozen=True):
-    """A shared effect that this run performs. ``was`` is the receipt that held the key before.
-
-    ``wait_id`` is the wait for the effect's end, if it goes on outside."""
+    """A shared effect that this run performs. The receipt ``was`` held its key; the wait ``wait_id`` is for its end."""
 
     key: str
     step_key: str
