@@ -308,8 +308,8 @@ class Declared(Protocol):
         """Faults of these declarations; a text with the reason if the outside cannot be asked."""
 
 
-# The connectors whose calls name their system by an address.
-_BY_ADDRESS = ("http", "mcp")
+# The input that holds the address of a call's system, for connectors whose calls name it so.
+_ADDRESSES = {"http": "url", "mcp": "mcp_url"}
 PLACE_CHARACTERS_MAX = 300
 
 
@@ -372,7 +372,7 @@ class Connectors(dict[str, Connector]):
 
     def place(self, name: str, inputs: JsonObject) -> str:
         """The connector and the system that a call goes to: one text, however the call names that system."""
-        named = _places(inputs.get("url")) if name in _BY_ADDRESS else ()
+        named = _places(inputs.get(_ADDRESSES[name])) if name in _ADDRESSES else ()
         where = named[0] if named else self.targets.get(name, "")
         return f"{name} {where}".strip()[:PLACE_CHARACTERS_MAX]
 

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from connectors import frozen
 from connectors.exchange import retry_after_seconds
 from connectors.port import Connectors, Done, InDoubt, NotSent, Pace, Probe, ProbeVerdict
 from runtime.store import claims, turns
@@ -229,7 +230,10 @@ PLACES = {
 @pytest.mark.parametrize("called", PLACES)
 def test_a_target_has_one_name_however_it_is_called(called: tuple[str, str]) -> None:
     at = Connectors({"servicenow": Outside(target="https://now.example")})
-    assert at.place(called[0], {"url": called[1]}) == PLACES[called]
+    connector, address = called
+    fixed = frozen.URL if connector == "mcp" else "url"
+    # The arguments of a tool name no system, whatever they are called.
+    assert at.place(connector, {"url": "https://elsewhere.example/", fixed: address}) == PLACES[called]
 
 
 @pytest.mark.parametrize("calls", [1, 3, 7])
