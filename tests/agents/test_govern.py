@@ -17,7 +17,18 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from core.canonical import digest
-from counterseal_agents import Closed, Gate, NotRun, Pending, Refused, Ungoverned, Unreported, digest_of_call, govern
+from counterseal_agents import (
+    Closed,
+    Gate,
+    NotRun,
+    Pending,
+    Refused,
+    Ungoverned,
+    Unreported,
+    contract,
+    digest_of_call,
+    govern,
+)
 from tests.support.agents_gate import NOT_A_YES, TOKEN, Books, serving
 from tests.support.agents_stage import FAST, PAY, Broken, Harmless, How, end_of
 
@@ -170,6 +181,18 @@ def test_a_fetch_that_was_begun_is_not_given_up_and_an_unfit_output_is_left_out(
 @pytest.mark.parametrize("kind", BOTH)
 def test_a_permit_that_comes_after_its_lease_is_not_spent(books: Books, how: How, kind: str) -> None:
     books.lease = 1e-9
+    with pytest.raises(Closed, match="too late"):
+        call(how, kind)
+    assert (how.ran, books.only().outcome) == ([], "not_run")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_lease_goes_on_while_this_machine_sleeps(
+    books: Books, how: How, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer is read seven seconds after it was asked for, and the server has counted them."""
+    books.lease, awake = 5.0, contract.now
+    monkeypatch.setattr(contract, "now", lambda: awake() + (7.0 if "permit" in books.asked else 0.0))
     with pytest.raises(Closed, match="too late"):
         call(how, kind)
     assert (how.ran, books.only().outcome) == ([], "not_run")
