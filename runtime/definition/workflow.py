@@ -27,6 +27,7 @@ from core.validation import EMPTY, EMPTY_REMEDY, empty_keys, validate
 from runtime.definition.compiler import RUN_VARIABLES, GraphCompiler
 from runtime.definition.leaves import Path, StepScope
 from runtime.definition.masking import evident
+from runtime.definition.memory import with_memory
 from runtime.definition.model import (
     ChannelDocument,
     DocumentPart,
@@ -35,7 +36,6 @@ from runtime.definition.model import (
     StepDocument,
     WorkflowDocument,
 )
-from runtime.definition.reserved import remembering
 from runtime.definition.shapes import shape_of
 from runtime.definition.starts import started_by
 from runtime.engine.book.channels import bounded, misfit
@@ -94,7 +94,7 @@ def load_workflow(
     start = _servicenow(compiler, content.triggers.servicenow, reference)
     others = started_by(compiler, content.triggers, reference)
     declared = {name: _channel(compiler, name, channel) for name, channel in content.channels.items()}
-    channels = remembering(compiler, content, declared)
+    channels = with_memory(compiler, content, declared)
     _refuse(compiler)
     graph = _graph(compiler, content, text_digest, channels, root, result)
     return Workflow(
@@ -298,7 +298,7 @@ def extended(base: Workflow, mutations: Sequence[MutationRow], catalog: Catalog 
         raise InputError(f"makes {len(steps)} steps; a graph has at most {STEPS_MAX}", where="steps")
     compiler = _Compiler(document, Catalog(operations), newest, len(content.steps))
     root = compiler.compile(content.model_copy(update={"steps": tuple(steps)}))
-    read, channels = base.graph.read | compiler.read, remembering(compiler, content, base.graph.channels)
+    read, channels = base.graph.read | compiler.read, with_memory(compiler, content, base.graph.channels)
     graph = replace(
         base.graph,
         channels=channels,
