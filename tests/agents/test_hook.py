@@ -16,9 +16,9 @@ import pytest
 
 from counterseal_agents.contract import Terms
 from counterseal_agents.hook import checking
+from counterseal_agents.hook.connection import Server
 from counterseal_agents.hook.deciding import Setup, decide
 from counterseal_agents.hook.events import Event, Said
-from counterseal_agents.hook.line import Server
 from tests.support import agents_commands as commands
 from tests.support.agents_gate import NOT_A_YES, TOKEN, Books, serving
 from tests.support.agents_stage import FAST, PAY, How, end_of

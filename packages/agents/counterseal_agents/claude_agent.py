@@ -24,8 +24,8 @@ from counterseal_agents.errors import NotRun, Ungoverned, Unreported
 from counterseal_agents.gate import Gate, Raised
 from counterseal_agents.govern import GOVERNED, call_of
 from counterseal_agents.hook import events
+from counterseal_agents.hook.connection import Server
 from counterseal_agents.hook.deciding import Setup, decide
-from counterseal_agents.hook.line import Server
 
 _CALL, _LIST = "tools/call", "tools/list"
 

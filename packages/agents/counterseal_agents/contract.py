@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from hmac import compare_digest
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from uuid import UUID
 
 from counterseal_agents.canonical import Json, JsonObject, canonical, digest_of_call, parse
@@ -76,6 +76,21 @@ class Unreachable(Exception):
 Step: TypeAlias = Send | Pause
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Step, Answer | None, T]
+
+
+@dataclass(frozen=True)
+class Ended(Generic[T]):
+    """The end of a flow, with what it returned."""
+
+    value: T
+
+
+def advance(flow: Flow[T], given: Answer | Unreachable | None) -> Step | Ended[T]:
+    """The next thing that the flow asks for, once it is given the answer or the reason why there is none."""
+    try:
+        return flow.throw(given) if isinstance(given, Unreachable) else flow.send(given)
+    except StopIteration as end:
+        return Ended(end.value)
 
 
 @dataclass(frozen=True)

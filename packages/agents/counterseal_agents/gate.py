@@ -16,12 +16,12 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from inspect import isasyncgen, isawaitable
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from counterseal_agents import contract
 from counterseal_agents.canonical import Json, as_json, canonical
-from counterseal_agents.contract import Answer, Call, Flow, Pause, Permit, Send, Step, Terms, Unreachable
+from counterseal_agents.contract import Answer, Call, Ended, Flow, Pause, Permit, Send, Terms, Unreachable, advance
 from counterseal_agents.errors import Closed, Unreported
 
 if TYPE_CHECKING:
@@ -223,27 +223,12 @@ def _address(url: str, plain_http: bool) -> str:
     return url.rstrip("/")
 
 
-@dataclass(frozen=True)
-class _Ended(Generic[T]):
-    """The end of a flow, with what it returned."""
-
-    value: T
-
-
-def _advanced(flow: Flow[T], given: Answer | Unreachable | None) -> Step | _Ended[T]:
-    """What the flow asks for next, once it is given the answer or the reason why there is none."""
-    try:
-        return flow.throw(given) if isinstance(given, Unreachable) else flow.send(given)
-    except StopIteration as end:
-        return _Ended(end.value)
-
-
 def _drive(client: httpx.Client, url: str, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
     import httpx
 
     given: Answer | Unreachable | None = None
-    while not isinstance(step := _advanced(flow, given), _Ended):
+    while not isinstance(step := advance(flow, given), Ended):
         if isinstance(step, Pause):
             given = None
             time.sleep(step.seconds)
@@ -275,7 +260,7 @@ async def _adrive(client: httpx.AsyncClient, url: str, flow: Flow[T]) -> T:
     import httpx
 
     given: Answer | Unreachable | None = None
-    while not isinstance(step := _advanced(flow, given), _Ended):
+    while not isinstance(step := advance(flow, given), Ended):
         if isinstance(step, Pause):
             given = None
             await asyncio.sleep(step.seconds)

@@ -15,10 +15,10 @@ from typing import NoReturn
 
 from counterseal_agents.contract import Terms
 from counterseal_agents.hook import events
+from counterseal_agents.hook.connection import Server
 from counterseal_agents.hook.deciding import Setup, decide
 from counterseal_agents.hook.events import EVENT_BYTES_MAX, HOSTS, NO, Said, Unreadable
 from counterseal_agents.hook.kept import default_folder
-from counterseal_agents.hook.line import Server
 
 URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
 WAIT, TIMEOUT = 45.0, 10.0

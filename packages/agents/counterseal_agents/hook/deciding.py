@@ -11,9 +11,9 @@ from counterseal_agents.canonical import Json, as_json, canonical
 from counterseal_agents.contract import Call, Permit, Terms, Unreachable
 from counterseal_agents.errors import NotRun
 from counterseal_agents.hook import events, hosted
+from counterseal_agents.hook.connection import Server, drive
 from counterseal_agents.hook.events import AFTER, BEFORE, Event, Said
 from counterseal_agents.hook.kept import Place, Unkept, place
-from counterseal_agents.hook.line import Server, drive
 
 
 @dataclass(frozen=True)

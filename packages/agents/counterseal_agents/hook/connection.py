@@ -1,4 +1,4 @@
-"""The line to the server, by the standard library alone, because a hook starts for each call of a tool.
+"""The connection to the server, by the standard library alone, because a hook starts for each call of a tool.
 
 It reads no variable of the environment: no proxy and no certificates that the agent could have set.
 """
@@ -14,7 +14,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from counterseal_agents import contract
-from counterseal_agents.contract import Answer, Flow, Pause, Send, Unreachable
+from counterseal_agents.contract import Answer, Ended, Flow, Pause, Send, Unreachable, advance
 
 T = TypeVar("T")
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -41,26 +41,21 @@ class Server:
 
 def drive(server: Server, flow: Flow[T]) -> T:
     """Send what the flow asks for, until it returns."""
-    answer: Answer | None = None
-    problem: Unreachable | None = None
-    while True:
-        try:
-            step = flow.throw(problem) if problem is not None else flow.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer, problem = None, None
+    given: Answer | Unreachable | None = None
+    while not isinstance(step := advance(flow, given), Ended):
         if isinstance(step, Pause):
+            given = None
             time.sleep(step.seconds)
             continue
         try:
-            answer = _sent(server, step)
+            given = _sent(server, step)
         except TimeoutError:
-            problem = Unreachable("it did not answer in time")
+            given = Unreachable("it did not answer in time")
         except ConnectionRefusedError:
-            problem = Unreachable("it could not be reached")
+            given = Unreachable("it could not be reached")
         except (OSError, HTTPException, ValueError) as error:
-            problem = Unreachable(f"its answer did not come whole ({type(error).__name__})")
+            given = Unreachable(f"its answer did not come whole ({type(error).__name__})")
+    return step.value
 
 
 def _sent(server: Server, step: Send) -> Answer:
