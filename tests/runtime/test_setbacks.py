@@ -357,7 +357,7 @@ async def test_a_call_whose_lease_is_lost_is_given_up(runtime: Any, gate: Any) -
     run_id = (await runtime.start("effect")).run_id
     runtime.outside.gates["a"] = gate
     stop = asyncio.Event()
-    working = asyncio.create_task(runtime.worker("slow", lease=0.3).run(stop))
+    working = asyncio.create_task(runtime.worker("slow", lease=6.0).run(stop))
     await asyncio.wait_for(gate.reached.wait(), 60)
     await runtime.trouble.steal_leases("fast")
     stop.set()
