@@ -203,7 +203,7 @@ async def test_a_retry_that_waits_is_tried_now_by_operators(doors: Doors) -> Non
     await doors.made.people(more)
     doors.made.outside.script["late"] = [NotSent("busy", 3600)]
     late = Doors(doors.made, doors.clicks, doors.command, await doors.made.parked("later", "INC3"))
-    assert await doors.made.status(late.run) == "failed_retryable"
+    assert await doors.made.status(late.run) == "waiting"
     assert not await late.answer("http", "eve", "again")
     assert await late.answer("console", "bob", "again")
     await doors.made.work()

@@ -37,7 +37,9 @@ ROOT = Path(__file__).resolve().parents[2]
 HOWTO = ROOT / "docs" / "howto"
 PLAYGROUND = HOWTO / "playground.md"
 CUSTOMERS = HOWTO / "customer-status.md"
-PAGES = sorted(page for page in HOWTO.glob("*.md") if page != PLAYGROUND)
+# Programs that are not here run the commands of this page.
+COMMANDS = HOWTO / "agents-commands.md"
+PAGES = sorted(page for page in HOWTO.glob("*.md") if page not in (PLAYGROUND, COMMANDS))
 # Never set: processes of their own cannot be waited for but by looking again.
 _UNTIL_THE_NEXT_LOOK = threading.Event()
 SECONDS_MAX = 30.0

@@ -20,7 +20,7 @@ from runtime.engine.book import contributors
 from runtime.engine.book.instructions import Known, Next, Over, Resolve, TakeTurn
 from runtime.engine.life.proposal import Proposal
 from runtime.engine.life.transition import OPEN, Transition, counts
-from runtime.engine.model.errors import BUSY, RATE, SLACK_AWAY, ErrorClass, StepError
+from runtime.engine.model.errors import BUSY, RATE, SLACK_AWAY, SOONER, ErrorClass, StepError
 from runtime.engine.model.events import PreflightFailed
 from runtime.engine.model.rows import StepRow
 
@@ -105,7 +105,7 @@ def is_busy(p: Proposal, inputs: JsonObject) -> bool:
     p.transition.rows.stop = view.stop
     place = p.transition.place(p.operation.connector, inputs)
     until = view.busy.get(place)
-    if until is None or until <= view.now:
+    if until is None or until <= view.now or (p.step.last_error or {}).get(SOONER):
         return False
     error = StepError(ErrorClass.TRANSPORT, BUSY, busy_words(place, until), {"target": place})
     p.transition.retry_later(p.step, until - view.now, _waiting(p.step, error), attempted=False)

@@ -12,6 +12,7 @@ from runtime.engine.book.fold.of_waits import end_wait
 from runtime.engine.book.instructions import last_receipt
 from runtime.engine.book.recorded import RecordedEvent
 from runtime.engine.model import events as e
+from runtime.engine.model.errors import SOONER
 from runtime.engine.model.keys import StepKey
 from runtime.engine.model.rows import WaitRow
 from runtime.engine.model.run import Run
@@ -40,7 +41,8 @@ def answered(run: Run, recorded: RecordedEvent, event: e.HoldAnswered) -> None:
     """Apply a person's answer about a held step. The next event resumes the step, or cancels the run."""
     step, by = step_of(run, recorded), f"{recorded.actor.kind}:{recorded.actor.id}"
     if event.kind is not WaitKind.HOLD:
-        return  # a retry that comes sooner
+        run.steps[step.key] = replace(step, last_error={**(step.last_error or {}), SOONER: True})
+        return
     said: JsonObject = {"choice": event.choice, "by": by, "reason": event.reason}
     if event.choice == WITHOUT:
         said["error"] = step.last_error
