@@ -118,7 +118,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Effect:
-    """Whose the last attempt at a shared effect is."""
+    """The holder of the last attempt at a shared effect."""
 
     tenant: str
     key: str

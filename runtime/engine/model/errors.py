@@ -33,9 +33,9 @@ FAILED_BEFORE, TOO_MANY = "failed_before", "too_many_questions"
 # The codes of a step that merely waits: because of the rate of its target, because the target has asked for no calls
 # for a while, because Slack cannot say who is in a group, or because so many questions are open.
 RATE, BUSY, SLACK_AWAY = "rate", "busy", "slack_away"
-# Added to the last error of a step that a person lets try now: once it goes although its target asks for no calls.
-SOONER = "sooner"
 WAITS = frozenset({RATE, BUSY, SLACK_AWAY, TOO_MANY})
+# Added to the last error of a step that a person lets try now: it is sent once though its target asks for no calls.
+SOONER = "sooner"
 # The code of a call that succeeded but whose result cannot be stored.
 UNUSABLE = "unusable_output"
 

@@ -25,7 +25,7 @@ def places(host: str) -> list[Path]:
 
 
 def check(host: str, files: Sequence[Path]) -> list[str]:
-    """What keeps the hook from asking before each tool, one line for each; none if it does."""
+    """List the reasons why the hook does not ask before each tool, one line each; none if it does."""
     found = {file: _read(host, file) for file in files if file.exists()}
     said = [f"{file}: cannot be read as settings." for file, settings in found.items() if settings is None]
     known = {file: settings for file, settings in found.items() if settings is not None}

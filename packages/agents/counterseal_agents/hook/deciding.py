@@ -73,7 +73,7 @@ def _after(setup: Setup, event: Event, where: Place) -> Said:
     outcome = "succeeded" if event.name == AFTER else "unknown"
     if event.name != AFTER and event.tool in setup.harmless and not event.interrupted:
         outcome = "failed"
-    output, detail = _told(event, setup.outputs)
+    output, detail = _answer_sent(event, setup.outputs)
     try:
         ran = replace(permit, call=Call(event.tool, event.arguments))
     except NotRun:
@@ -99,8 +99,8 @@ def _report(setup: Setup, permit: Permit, outcome: str, output: Json, detail: st
     drive(setup.server, flow)
 
 
-def _told(event: Event, outputs: bool) -> tuple[Json, str]:
-    """What is sent of the tool's answer: nothing but an error's words, unless the hook is set up with --outputs."""
+def _answer_sent(event: Event, outputs: bool) -> tuple[Json, str]:
+    """The part of the tool's answer that is sent: an error's words alone, unless the hook is set up with --outputs."""
     if event.name != AFTER:
         return None, event.error
     if not outputs:

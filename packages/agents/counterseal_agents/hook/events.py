@@ -35,14 +35,14 @@ class Event:
 
 @dataclass(frozen=True)
 class Said:
-    """What the program is told: the exit code, and the text for its standard output, or for its standard error."""
+    """An answer to the program: the exit code, and the text for its standard output, or for its standard error."""
 
     code: int
     text: str
 
 
 class Unreadable(Exception):
-    """What came is no event of a tool."""
+    """The standard input held no event of a tool."""
 
 
 def read(data: bytes) -> Event:
