@@ -63,7 +63,7 @@ PAUSE_SECONDS_MAX = 0.5
 
 
 class Patience:
-    """The backoff between tries to record an outcome. After ``stop`` is set there is one more try.
+    """The backoff between tries to record an outcome. One more try begins after ``stop`` is set.
 
     It also counts the steps whose outcome is not recorded yet.
     """
@@ -71,6 +71,7 @@ class Patience:
     def __init__(self, stop: asyncio.Event | None = None) -> None:
         self._stop = stop or asyncio.Event()
         self._unrecorded: set[object] = set()
+        self._last_tries: set[object] = set()
         self._calm = asyncio.Event()
         self._calm.set()
 
@@ -81,18 +82,21 @@ class Patience:
     def settled(self, who: object) -> None:
         """Note that ``who`` has recorded its outcome, or has given up."""
         self._unrecorded.discard(who)
+        self._last_tries.discard(who)
         if not self._unrecorded:
             self._calm.set()
 
     async def pause(self, who: object, tries: int, error: Exception, **facts: str) -> None:
-        """Wait before the next try, after ``tries`` failed ones. Raises ``error`` if ``stop`` is set: no next try."""
+        """Wait before the next try, after ``tries`` failed ones. Raises ``error`` if the last began after ``stop``."""
         self._unrecorded.add(who)
         self._calm.clear()
         facts["reason"] = f"{type(error).__name__}: {error}"
-        if self._stop.is_set():
+        if who in self._last_tries:
             log.error("stopping while PostgreSQL is away; an outcome is not recorded", **facts)
             raise error
         log.warning("PostgreSQL is away; retrying to record an outcome", tries=tries + 1, **facts)
         longest: float = min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** min(tries, 10))
         # Jitter: all workers lost PostgreSQL at the same moment, and should not all retry at the same moment.
         await rest(self._stop, longest * (0.5 + random.random() / 2))
+        if self._stop.is_set():
+            self._last_tries.add(who)

@@ -57,9 +57,11 @@ async def test_it_is_calm_once_nobody_keeps_anything_any_more() -> None:
     stop = asyncio.Event()
     patience, away = Patience(stop), ConnectionError("away")
     stop.set()
+    for who in ("one", "other"):
+        await patience.pause(who, 0, away)  # one more try, though the stop came during the last
     for who in ("one", "other", "one"):
         with pytest.raises(ConnectionError):
-            await patience.pause(who, 0, away)
+            await patience.pause(who, 1, away)
     calm = asyncio.create_task(patience.calm())
     patience.settled("one")
     await asyncio.sleep(0)

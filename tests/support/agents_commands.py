@@ -100,9 +100,9 @@ class Program:
             out, err = begun.communicate(event, timeout=limit)
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
             os.killpg(begun.pid, signal.SIGKILL)
-            begun.wait()
-            if isinstance(error, KeyboardInterrupt):
-                raise
+            with begun:  # closes its pipes, and waits for its end
+                if isinstance(error, KeyboardInterrupt):
+                    raise
             return -9, "", ""
         return begun.returncode, out, err
 
