@@ -48,7 +48,9 @@ from runtime.requests import pausing
 from runtime.store import queue_reads, read_models, replication
 
 router = APIRouter(tags=["system"])
+# The most frequent requests come first: a route is found by trying one after the other.
 ROUTERS = (
+    *(signed.router, events.router),
     *(runs.router, agents.router, signals.extending, approvals.router, tasks.router, signals.router, runs.evidence),
     *(actions.router, permits.router, mcp.router, grants.router),
     *(receipts.router, auditing.router, people.router),
@@ -59,8 +61,6 @@ ROUTERS = (
         denials.router,
         several.router,
         schedules.router,
-        signed.router,
-        events.router,
         router,
     ),
 )

@@ -24,7 +24,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 from approvals.model import CardView, Choice, TaskAnswer, TaskState, TaskView
 from approvals.slack import modals
 from approvals.slack.calls import NOT_OPENED, open_window
-from approvals.slack.cards import ASK_AGAIN, OPEN
+from approvals.slack.cards import ACTION_IDS, ASK_AGAIN, OPEN, REVIEW
 from approvals.slack.desk import DeskService, listen
 from approvals.slack.edits import EditService
 from approvals.slack.edits import listen as listen_to_edits
@@ -53,6 +53,9 @@ from core.canonical import JsonObject
 from core.errors import InputError
 
 _log = logging.getLogger("counterseal.slack")
+# The buttons of a card. Bolt searches a name for a pattern, so this one holds both ends.
+_ANSWERS = re.compile(rf"\A(?:{'|'.join(map(re.escape, (*ACTION_IDS.values(), REVIEW)))})\Z")
+_ANY = re.compile(r"counterseal\.[a-z_]+")
 
 
 class Answer(Struct, frozen=True):
@@ -134,6 +137,8 @@ def build_bolt(
     )
 
     windows = Windows(signing_secret)
+    # Bolt tries one listener after the other, and builds all arguments for each: the most frequent click comes first.
+    _listen_to_clicks(bolt, windows, service, _ANSWERS)
     if desk is not None:
         listen(bolt, windows, desk)
     if lists is not None:
@@ -147,12 +152,23 @@ def build_bolt(
     if grants is not None:
         listen_to_grants(bolt, windows, grants)
     _listen(bolt, windows, service, tasks)
+    _listen_to_clicks(bolt, windows, service, _ANY)
     bolt.error(_failed)
     return bolt
 
 
+def _listen_to_clicks(bolt: AsyncApp, windows: Windows, service: InteractionService, names: re.Pattern[str]) -> None:
+    """Register the listener of a card's buttons of these names."""
+
+    async def on_click(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
+        await _click(service, windows, client, parse_click(body))
+        await ack()
+
+    bolt.action(names)(on_click)
+
+
 def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks: TaskService) -> None:
-    """Register the listeners of cards, tasks and their windows."""
+    """Register the listeners of tasks, of their windows, and of the windows of cards."""
 
     async def on_open(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         await _open_task(tasks, windows, client, parse_task_click(body))
@@ -162,10 +178,6 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
         asked = parse_task_submission(body)
         known = asked if windows.opened(body["view"], asked.clicker) else replace(asked, digest="")
         await ack(**await _complete_task(tasks, known))
-
-    async def on_click(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
-        await _click(service, windows, client, parse_click(body))
-        await ack()
 
     async def on_again(ack: AsyncAck, body: dict[str, Any], client: AsyncWebClient) -> None:
         click = parse_click(body)
@@ -182,12 +194,11 @@ def _listen(bolt: AsyncApp, windows: Windows, service: InteractionService, tasks
     async def on_link(ack: AsyncAck) -> None:
         await ack()  # Slack tells of a button that is only a link, too
 
-    # Register tasks first: the patterns for cards match their names too, and Bolt takes the first match.
+    # Register tasks first: the pattern for a card's windows matches their names too, and Bolt takes the first match.
     bolt.action(OPEN_ACTION)(on_open)
     bolt.action(ASK_AGAIN)(on_again)
     bolt.action(OPEN)(on_link)
     bolt.view(TASK_CALLBACK)(on_complete)
-    bolt.action(re.compile(r"counterseal\.[a-z_]+"))(on_click)
     bolt.view(re.compile(r"counterseal\.[a-z_]+"))(on_submission)
 
 
