@@ -18,6 +18,7 @@ from app.helpers import IDLE_SECONDS, NO_MEMORY, STOPPING
 from core.budgets import most
 from core.canonical import JsonObject
 from core.errors import CountersealError
+from core.memory import share_arenas
 
 if TYPE_CHECKING:
     from runtime.definition.catalog import Definitions
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Do jobs until there are no more, or none has come for a while. A job that takes too much ends this process."""
+    share_arenas()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(ValueError, OSError):  # not every system bounds it
         resource.setrlimit(resource.RLIMIT_AS, (most("helper_bytes"),) * 2)

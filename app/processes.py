@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import gc
 import signal
 import sys
 from collections import defaultdict
@@ -28,6 +27,7 @@ from core.budgets import most
 from core.clock import repeat, unless
 from core.db import Database
 from core.errors import ConfigurationError
+from core.memory import keep_for_good, share_arenas
 from runtime.keep.dispatcher import KIND_MAX
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
 
@@ -50,6 +50,7 @@ class Duty(StrEnum):
 
 async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Callable[[str | None], None]) -> None:
     """Build, run the parts until a signal comes, and close everything. ``announce`` as for ``run``."""
+    share_arenas()
     # While a thread computes, the event loop waits this long each time it continues, which is some tens of times for a
     # click.
     sys.setswitchinterval(TURN_SECONDS)
@@ -75,21 +76,6 @@ async def run_settings(settings: Settings, duties: frozenset[Duty], announce: Ca
             await run(app, duties, stop, started)
         finally:
             watching.cancel()
-
-
-def keep_for_good() -> None:
-    """Exclude everything loaded so far from garbage collection: it lives as long as the process.
-
-    Each full collection over it would stop the process for a tenth of a second. Runs make hardly any cycles, so we also
-    collect new objects less often than Python's default, which took a twentieth of the work.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(CONTAINERS_PER_ROUND)
-
-
-# A collection begins after this many more containers were allocated than freed: some megabytes.
-CONTAINERS_PER_ROUND = 20_000
 
 
 async def run(app: App, duties: frozenset[Duty], stop: asyncio.Event, announce: Callable[[str | None], None]) -> None:

@@ -19,13 +19,14 @@ import psutil
 import structlog
 import uvloop
 
-from app.processes import Duty, keep_for_good, run
+from app.processes import Duty, run
 from app.settings import Settings, load_settings
 from app.wiring import App, build
 from benchmarks.counting import Counter, CountingDatabase
 from benchmarks.world import NoOp, Silent
 from connectors.port import Connectors
 from core.db import ENGINE_ROLE, FACES_ROLE
+from core.memory import keep_for_good
 
 
 async def main(parts: frozenset[Duty], *, slack: bool) -> None:

@@ -10,7 +10,6 @@ from dataclasses import astuple, dataclass, field
 from typing import cast
 from uuid import UUID
 
-from app.processes import keep_for_good
 from benchmarks import rivals
 from benchmarks.children import Child, working
 from benchmarks.figures import Figure, at_least, median, percentile, plain, short, spread_of
@@ -19,6 +18,7 @@ from benchmarks.postgres_use import processor_seconds
 from benchmarks.stage import Stage
 from benchmarks.world import World, this_moment
 from connectors.port import Call
+from core.memory import keep_for_good
 from runtime.queue.port import WorkQueue
 from runtime.queue.postgres import PostgresQueue
 from runtime.store.commits import MESSAGES_CHANNEL, STEPS_CHANNEL
