@@ -45,14 +45,14 @@ async def monitor(
     from app import adapters, logbook
     from app.published import source_of
     from evidence.log.published import CHECKPOINT
-    from runtime.requests.monitoring import Kept
+    from runtime.requests.monitoring import KnownCheckpoint
     from runtime.requests.monitoring import monitor as compare
 
-    kept = [Kept(str(path), logbook.read(path)) for path in after or ()]
+    kept = [KnownCheckpoint(str(path), logbook.read(path)) for path in after or ()]
     async with AsyncExitStack() as stack, context.overview(tenant) as (settings, database):
         owner = tenant or settings.tenant
         ring, published = logbook.ring_of(settings, log_key, rotation or ()), settings.log_path / owner / CHECKPOINT
-        kept += [Kept("the signer's folder", logbook.read(published))] if published.exists() else []
+        kept += [KnownCheckpoint("the signer's folder", logbook.read(published))] if published.exists() else []
         blobs, actor = adapters.blobs_of(settings), context.actor(settings)
         places = [] if place is None else [await stack.enter_async_context(source_of(place))]
         found = await compare(database, owner, blobs, ring, kept, actor, places)

@@ -34,20 +34,20 @@ def definition_of(editions: Sequence[Workflow], moved: Sequence[int] = ()) -> Js
     added: JsonObject = {name: _declared(one) for name, one in sorted(more.items()) if name not in first.operations}
     shown: JsonObject = {name: _declared(one) for name, one in sorted(first.operations.items())}
     steps: list[Json] = [steps_of(one.graph) for one in editions]
-    told: JsonObject = {"operations": shown, "added": added, "editions": steps}
+    shape: JsonObject = {"operations": shown, "added": added, "editions": steps}
     migrated: list[Json] = [
         {"edition": number, "text": editions[number].digest, "operations": [*sorted(editions[number].operations)]}
         for number in moved
     ]
-    return {**told, "migrated": migrated} if migrated else told
+    return {**shape, "migrated": migrated} if migrated else shape
 
 
 def _declared(operation: Operation) -> JsonObject:
     """A declaration as evidence shows it; only the digest of one with fixed inputs, because these may be secret."""
-    told: JsonObject = operation.model_dump(mode="json")
+    document: JsonObject = operation.model_dump(mode="json")
     if not operation.params:
-        return told
-    return {name: told[name] for name in ("name", *JUDGED) if name in told} | {WITHHELD: operation.digest}
+        return document
+    return {name: document[name] for name in ("name", *JUDGED) if name in document} | {WITHHELD: operation.digest}
 
 
 def steps_of(graph: Graph) -> JsonObject:
@@ -57,10 +57,10 @@ def steps_of(graph: Graph) -> JsonObject:
 
 def _within(scope: Scope, around: str | None, branch: str | None) -> Iterator[tuple[str, Json]]:
     for node in scope.nodes:
-        told: JsonObject = {"needs": [*node.needs], **_facts(node)}
+        facts: JsonObject = {"needs": [*node.needs], **_facts(node)}
         if around is not None:
-            told |= {"within": around, "branch": branch}
-        yield node.id, told
+            facts |= {"within": around, "branch": branch}
+        yield node.id, facts
         for name, inner in _scopes(node):
             yield from _within(inner, node.id, name)
 
@@ -95,5 +95,5 @@ def _facts(node: Node) -> JsonObject:
 
 
 def _leaf(node: LeafNode) -> JsonObject:
-    told: JsonObject = {"operation": str(getattr(node, "operation", ""))}
-    return told | ({"branches": [*map(str, node.branches)]} if node.branches else {})
+    facts: JsonObject = {"operation": str(getattr(node, "operation", ""))}
+    return facts | ({"branches": [*map(str, node.branches)]} if node.branches else {})

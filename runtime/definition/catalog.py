@@ -268,7 +268,7 @@ class Definitions:
         every = [await self._policy(connection, tenant, digest, workflow, now) for digest in digests]
         # A set with a missing or altered policy is not cached, so the policy is looked up each time.
         found = PolicySet(policy for policy, _ in every)
-        return self._sets.put(key, found) if all(kept for _, kept in every) else found
+        return self._sets.put(key, found) if all(cacheable for _, cacheable in every) else found
 
     async def _policy(
         self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None, now: Catalog | None

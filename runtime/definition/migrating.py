@@ -206,8 +206,8 @@ def _check_gates(run: Run, begun: Mapping[str, set[str]], old: Version, new: Ver
     for name in sorted(new.nodes.keys() - (begun.keys() - again)):
         if not isinstance(new.nodes[name], LeafNode):
             continue
-        kept = old.gates_before.get(name, frozenset(ahead) if new.has_effect(name) else frozenset())
-        if missing := sorted((kept & ahead) - new.gates_before[name] - {name}):
+        gates = old.gates_before.get(name, frozenset(ahead) if new.has_effect(name) else frozenset())
+        if missing := sorted((gates & ahead) - new.gates_before[name] - {name}):
             _refuse(f"In version {_at(new)} {name} no longer comes after {missing[0]}, a gate still ahead.")
     for gate in sorted(name for name in new.nodes if _is_gate(new, name) and name not in begun):
         moved = gate not in old.placed or gate not in new.placed or old.placed[gate].around != new.placed[gate].around
@@ -310,8 +310,8 @@ def _placed(
         at = (*path, number)
         words = "_".join(str(part) for part in at[1:] if part != "steps")
         name = step.id or f"{(step.kinds() or ['step'])[0]}_{words}"
-        told: dict[str, Any] = step.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        written = {key: value for key, value in told.items() if key not in _PLACE}
+        document: dict[str, Any] = step.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+        written = {key: value for key, value in document.items() if key not in _PLACE}
         does = {key: value for key, value in written.items() if key not in _BESIDES}
         yield name, Placed(written, does, around, step.id is not None)
         for field, key in _INSIDE:

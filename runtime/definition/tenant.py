@@ -358,5 +358,5 @@ def _halves(document: Document, content: TenantDocument) -> Iterator[Problem]:
         yield document.problem(("tell", "email"), "`user` and `password` go together.", "Give both, or neither.")
     if mail is not None and (mail.target.port or 0) > 65535:
         yield document.problem(("tell", "email", "server"), f"{mail.server} has no such port.", "Write host:port.")
-    if (kept := content.evidence) is not None and (kept.directory is None) == (kept.bucket is None):
+    if (store := content.evidence) is not None and (store.directory is None) == (store.bucket is None):
         yield document.problem(("evidence",), "Evidence is kept in one place.", "Give `directory` or `bucket`.")

@@ -79,14 +79,14 @@ class Errands(Struct, frozen=True):
         return partial(self._give_back, message, run_id, await runs.ending_of(connection, run_id))
 
     async def _give_back(self, message: Message, run_id: UUID, row: asyncpg.Record) -> Result:
-        said = child_result(OtherRun(row["status"], row["result"], row["error"]))
-        error = said.get("error")
+        child = child_result(OtherRun(row["status"], row["result"], row["error"]))
+        error = child.get("error")
         signal = Signal(
             tenant_id=message.tenant_id,
             correlation_key=str(run_id),
             id=str(run_id),
             actor=Actor("run", str(run_id)),
-            output=said.get("output"),
+            output=child.get("output"),
             error=error if isinstance(error, dict) else None,
             source=OF_RUNS,
         )
@@ -244,8 +244,8 @@ class Completing(Struct, frozen=True):
             await signaling.signal(signal)
         except InputError as fault:
             # The work outside has ended. Parts of its output that cannot be stored become markers; the step goes on.
-            if completion.output is not None and (kept := storable(completion.output)) != completion.output:
-                await signaling.signal(replace(signal, output=kept))
+            if completion.output is not None and (output := storable(completion.output)) != completion.output:
+                await signaling.signal(replace(signal, output=output))
                 return True
             # Retrying cannot fix this payload, so end the wait with the error ``UNUSABLE``.
             error = StepError(ErrorClass.TRANSPORT, UNUSABLE, clean(str(fault)))

@@ -107,10 +107,10 @@ def _principals(one: RecordedEvent) -> Iterator[str]:
 
 def extract(people: Directory, principals: Iterable[str]) -> JsonObject:
     """The part of a directory that says which people these principals are, and in which groups these people are."""
-    meant = {text: sorted(people.people(text)) for text in principals}
-    found = sorted({person for persons in meant.values() for person in persons})
+    principals_of = {text: sorted(people.people(text)) for text in principals}
+    found = sorted({person for persons in principals_of.values() for person in persons})
     shown: JsonObject = {person: _shown(people.entries[person]) for person in found if person in people.entries}
-    return {"people": shown, "principals": {text: [*persons] for text, persons in sorted(meant.items())}}
+    return {"people": shown, "principals": {text: [*persons] for text, persons in sorted(principals_of.items())}}
 
 
 def _shown(one: Entry) -> JsonObject:
@@ -128,12 +128,12 @@ def _relied_on(
     found = [(seq, dict[str, Json](orjson.loads(line))) for seq, line in lines]
     people = [one for one in found if one[1]["type"] == EventType.DIRECTORY_PUBLISHED]
     # Of the directories' lines, keep that of the directory in use when the run began, and all later ones.
-    since = max((seq for seq, told in people if str(told["ts"]) <= grounds.first), default=0)
-    for seq, told in found:
-        kind, data = told["type"], told["data"]
+    since = max((seq for seq, fact in people if str(fact["ts"]) <= grounds.first), default=0)
+    for seq, fact in found:
+        kind, data = fact["type"], fact["data"]
         assert isinstance(data, dict), "the data of a line is an object"
         about = data.get("name") in grounds.policies if kind in _OF_POLICIES else data.get("paused") in held
         if kind == EventType.DIRECTORY_PUBLISHED:
             about = seq >= since or data.get("digest") in grounds.directories
-        if about and str(told["ts"]) <= grounds.last:
-            yield seq, told
+        if about and str(fact["ts"]) <= grounds.last:
+            yield seq, fact

@@ -137,8 +137,8 @@ class ListCards(Struct, frozen=True):
 
         A crash before its end leaves the card unrecorded: the next attempt finds it by its key, and records it.
         """
-        told = [one for one in found if one.approval.id in new]
-        waiting = [one for one in told if one.approval.status is ApprovalStatus.REQUESTED]
+        fresh = [one for one in found if one.approval.id in new]
+        waiting = [one for one in fresh if one.approval.status is ApprovalStatus.REQUESTED]
         if waiting:
             view = await load(connection, waiting[0].approval.run_id, self.definitions.graphs, lock=True)
             transition = Transition(view, NO_GRAPH)
@@ -150,7 +150,7 @@ class ListCards(Struct, frozen=True):
             commit = None if view.run.finished else transition.commit()
             if commit is not None and commit.lines and await apply(connection, commit) is None:
                 raise ConsistencyError("The run has just moved on.", remedy="The card is found, and this is told then.")
-        for one in told:
+        for one in fresh:
             await approvals.shown(connection, one.approval.id, posted)
 
 

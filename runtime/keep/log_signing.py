@@ -52,8 +52,8 @@ class LogSigner(Struct):
             async with self.database.connection() as connection:
                 tenants = await logs.tenants(connection)
             there = {f"{self.key.name}/{tenant}" for tenant in tenants}
-            gone = sorted(one.origin for one in self.memory.all() if one.origin not in there)
-            refused += [f"The log {origin} was signed, and the database has no such tenant." for origin in gone]
+            missing = sorted(one.origin for one in self.memory.all() if one.origin not in there)
+            refused += [f"The log {origin} was signed, and the database has no such tenant." for origin in missing]
         for tenant in tenants:
             try:
                 check_tenant(tenant)  # it names a folder and a line of the checkpoint, and comes from the database

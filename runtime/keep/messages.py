@@ -182,22 +182,22 @@ class Messages(Struct, frozen=True):
         stored = await _approval(connection, message)
         people = await tenants.directory(connection, message.tenant_id)
         _, every = await conversation(connection, self.definitions, stored, people)
-        said = every[message.payload["place"] : message.payload["place"] + 1]
-        if not said:
+        remarks = every[message.payload["place"] : message.payload["place"] + 1]
+        if not remarks:
             return partial(saying, Delivered())
-        [one] = said
+        [one] = remarks
         several = stored.listed is not None and (await gather(connection, stored)).several
         title = f"About “{stored.card.get('title') or ''}”: " if several else ""
         asker, words = stored.approval.requester, f": “{one.text}”" if one.text else "."
         entry = people.entry(asker)
-        told = {
+        sentence = {
             talk.Saying.ASKS: f"{one.name} asks {entry.name if entry else asker} for more: “{one.text}” "
             f"It stays open meanwhile. The button {'Choose' if several else 'Details'} takes the answer.",
             talk.Saying.ANSWERS: f"{one.name} answers: “{one.text}”",
             talk.Saying.COMMENTS: f"{one.name} says: “{one.text}”",
             talk.Saying.HANDS_ON: f"{one.name} has handed this to {one.to_name}{words}",
         }[talk.Saying(one.said)]
-        return partial(self._thread, stored, message, f"{title}{told}")
+        return partial(self._thread, stored, message, f"{title}{sentence}")
 
     async def glass(self, connection: Connection, message: Message) -> Deliver:
         """Tell the approvers, in the card's thread, that somebody used emergency access, why, and who reviews that."""
@@ -214,8 +214,8 @@ class Messages(Struct, frozen=True):
     async def voided(self, connection: Connection, message: Message) -> Deliver:
         """Tell the approvers, in the card's thread, that the question is void."""
         stored = await _approval(connection, message)
-        said = VOID.get(stored.why or "", "A new policy decides otherwise, so this is void.")
-        return partial(self._below, stored, message, f"{said} {ANEW}")
+        reason = VOID.get(stored.why or "", "A new policy decides otherwise, so this is void.")
+        return partial(self._below, stored, message, f"{reason} {ANEW}")
 
     async def proposal(self, connection: Connection, message: Message) -> Deliver:
         """Tell the proposer of a policy the outcome: in the card's thread, or in private if nobody was asked."""
@@ -270,9 +270,9 @@ class Messages(Struct, frozen=True):
     async def _below(self, stored: StoredApproval, message: Message, text: str) -> Result:
         if stored.message is None:
             return Later("The card is not posted yet.")
-        told = _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
+        result = _result(await self.messenger.post_thread(stored.message, text, str(message.command_id)))
         # Each question of a list causes this message for the same card, but one message is enough.
-        return Delivered(shows_all=True) if isinstance(told, Delivered) and stored.listed is not None else told
+        return Delivered(shows_all=True) if isinstance(result, Delivered) and stored.listed is not None else result
 
 
 class _Drawing(Struct, frozen=True):

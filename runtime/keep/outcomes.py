@@ -34,7 +34,7 @@ class Outcome:
     def __init__(self, past: Past, recorded: Sequence[RecordedEvent], people: Directory, workflow: str) -> None:
         self._past = past
         self._run = past.run
-        self._told = recorded
+        self._recorded = recorded
         self._people = people
         self._workflow = workflow
 
@@ -55,12 +55,12 @@ class Outcome:
 
     def notice(self, whole: Line) -> Notice:
         """A notice about another event of the run, with this line."""
-        return self._notice(whole, self._told[-1])
+        return self._notice(whole, self._recorded[-1])
 
     def ended(self) -> Notice:
         """The notice of the run's end, with the outcome of each of its actions."""
         run, lines = self._run, self._lines()
-        closed = next((one for one in reversed(self._told) if isinstance(one.event, RunClosed)), self._told[-1])
+        closed = next((one for one in reversed(self._recorded) if isinstance(one.event, RunClosed)), self._recorded[-1])
         whole = self._whole(lines)
         others = [line for line in lines if line.subject != whole.subject or line.word is not whole.word]
         rule = self._rule((run.error or {}).get("step")) if whole.word is Word.NOT_DONE else None
@@ -77,9 +77,9 @@ class Outcome:
     def doubted(self, approval: UUID) -> Notice:
         """The notice of a doubt about one action: people are asked what became of it."""
         asked = self._run.approvals.get(approval)
-        at = next((one for one in reversed(self._told) if getattr(one.event, "approval", None) == approval), None)
+        at = next((one for one in reversed(self._recorded) if getattr(one.event, "approval", None) == approval), None)
         subject = self._title(asked) if asked is not None else self._about()
-        return self._notice(Line(Word.IN_DOUBT, subject, _IN_DOUBT), at or self._told[-1])
+        return self._notice(Line(Word.IN_DOUBT, subject, _IN_DOUBT), at or self._recorded[-1])
 
     def _notice(
         self, whole: Line, at: RecordedEvent, lines: tuple[Line, ...] = (), more: int = 0, rule: Rule | None = None
@@ -91,7 +91,7 @@ class Outcome:
     def _whole(self, lines: Sequence[Line]) -> Line:
         run, error = self._run, self._run.error or {}
         if run.status is RunState.CANCELED:
-            event = next((one for one in self._told if isinstance(one.event, RunCanceled)), None)
+            event = next((one for one in self._recorded if isinstance(one.event, RunCanceled)), None)
             by = self._name(event.actor.id) if event is not None else ""
             reason = event.event.reason if event is not None and isinstance(event.event, RunCanceled) else ""
             return Line(Word.CANCELED, self._about(), "" if reason else f"{by} canceled it.".strip(), by, reason)
@@ -117,23 +117,23 @@ class Outcome:
 
     def _failed(self, step: StepRow) -> Line:
         error: Mapping[str, Any] = step.last_error or {}
-        word, said = WORDS.get(str(error.get("code")), Word.FAILED), str(error.get("message") or "")
+        word, message = WORDS.get(str(error.get("code")), Word.FAILED), str(error.get("message") or "")
         subject = self._subject(step.key)
         if word is Word.NOT_DONE:
             fired = self._denial(step.key)
             because = " ".join(str(rule.get("because") or "") for rule in fired).strip()
-            return Line(word, subject, because or said)
+            return Line(word, subject, because or message)
         if word is Word.REJECTED:
             return self._rejection(step.key, subject)
         if word is Word.EXPIRED:
-            return Line(word, subject, said)
-        return Line(word, subject, quote=said)
+            return Line(word, subject, message)
+        return Line(word, subject, quote=message)
 
     def _rejection(self, key: str, subject: str) -> Line:
         for approval, answer in reversed(self._run.answers.items()):
             if self._of(approval, key) and answer.status == ApprovalStatus.REJECTED:
-                said = (Choice.REJECT, Choice.FAIL)
-                votes = [one for one in self._run.votes if one.approval_id == approval and one.choice in said]
+                rejecting = (Choice.REJECT, Choice.FAIL)
+                votes = [one for one in self._run.votes if one.approval_id == approval and one.choice in rejecting]
                 if votes:
                     return Line(Word.REJECTED, subject, "", self._name(votes[-1].person_id), votes[-1].reason)
         return Line(Word.REJECTED, subject)
@@ -150,7 +150,7 @@ class Outcome:
         asked = [row for row in self._run.approvals.values() if row.step_key == key]
         if asked:
             return self._title(asked[-1])
-        for one in reversed(self._told):
+        for one in reversed(self._recorded):
             if isinstance(one.event, DecisionMade) and one.step == key and one.event.summary:
                 return one.event.summary
         return f"{key} of {self._about()}"
@@ -167,7 +167,7 @@ class Outcome:
         return [rule for rule in (made.fired or []) if rule.get("outcome") == _DENY] if made is not None else []
 
     def _denied(self, key: str) -> DecisionMade | None:
-        made = [one.event for one in self._told if isinstance(one.event, DecisionMade) and one.step == key]
+        made = [one.event for one in self._recorded if isinstance(one.event, DecisionMade) and one.step == key]
         return next((one for one in reversed(made) if one.outcome == _DENY), None)
 
     def _rule(self, key: object) -> Rule | None:

@@ -163,18 +163,22 @@ class Pushing(Struct, frozen=True):
     async def _facts(self, connection: Connection, tenant: str, about: JsonObject) -> JsonObject:
         """The step, the operation and the code, from the run's book. If that cannot be read, only the topic is sent."""
         kind, colon, rest = str(about["topic"]).partition(":")
-        told = _TYPES.get(kind + colon, PushType.UNDELIVERED)
+        event = _TYPES.get(kind + colon, PushType.UNDELIVERED)
         found = await books.fetch(connection, tenant, UUID(str(about["run"])))
         code = (
-            rest.rpartition(":")[2] if told is PushType.FAILED else rest if told is PushType.UNDELIVERED else str(told)
+            rest.rpartition(":")[2]
+            if event is PushType.FAILED
+            else rest
+            if event is PushType.UNDELIVERED
+            else str(event)
         )
-        step = None if told is PushType.UNDELIVERED else await self._step(connection, found, about)
-        if step is not None and told is PushType.HELD:
+        step = None if event is PushType.UNDELIVERED else await self._step(connection, found, about)
+        if step is not None and event is PushType.HELD:
             error = step.last_error or {}
             code = str(error.get("code") or error.get("class") or code)
         place = f" at {step.key} ({step.operation})" if step is not None else ""
-        sentence = _SENTENCES[told].format(workflow=found["workflow"], where=place, code=code)
-        facts: JsonObject = {"type": str(told), "code": code, "sentence": sentence}
+        sentence = _SENTENCES[event].format(workflow=found["workflow"], where=place, code=code)
+        facts: JsonObject = {"type": str(event), "code": code, "sentence": sentence}
         return facts if step is None else {**facts, "step": step.key, "operation": step.operation}
 
     async def _step(self, connection: Connection, found: Record, about: JsonObject) -> StepRow | None:

@@ -51,7 +51,7 @@ from runtime.requests.signaling import Signaling
 from runtime.requests.windows import end_window
 from runtime.store import approvals, logs, sweeps
 from runtime.store.commits import apply
-from runtime.store.inbox import Kept
+from runtime.store.inbox import StoredSignal
 from runtime.store.views import load, load_to_end
 from runtime.work.setbacks import PAUSE, leased, release_expired, set_back_wait
 
@@ -158,10 +158,10 @@ class Sweeper(Struct):
 
         A vanished client may hold a run's lock until PostgreSQL notices; other runs do not wait for that.
         """
-        spared = asyncio.get_running_loop().time() < self._spared_until
+        grace = asyncio.get_running_loop().time() < self._spared_until
         waiting: list[Repair] = []
         count = due.freed
-        for repair in self._repairs(due, leases=not spared):
+        for repair in self._repairs(due, leases=not grace):
             count += await self._guarded(repair, self.database.patient(FREE_SECONDS), waiting)
         until = asyncio.get_running_loop().time() + self.database.limits.lock
         for place, repair in enumerate(waiting):
@@ -187,8 +187,8 @@ class Sweeper(Struct):
             yield Repair(None, partial(self._fire, schedule, due.now))
         for approval_id in due.ended:
             yield Repair(None, partial(self._review, approval_id))
-        for kept in due.kept:
-            yield Repair(kept.run_id, partial(self._deliver, kept))
+        for signal in due.signals:
+            yield Repair(signal.run_id, partial(self._deliver, signal))
 
     async def _end_window(self, place: tuple[str, str, str], database: Database) -> bool:
         return await end_window(database, self.definitions, *place)
@@ -199,8 +199,8 @@ class Sweeper(Struct):
     async def _fire(self, schedule: tuple[str, str], now: datetime, database: Database) -> bool:
         return await fire(database, self.definitions, *schedule, now)
 
-    async def _deliver(self, kept: Kept, database: Database) -> bool:
-        return await Signaling(database, self.definitions).deliver(kept)
+    async def _deliver(self, signal: StoredSignal, database: Database) -> bool:
+        return await Signaling(database, self.definitions).deliver(signal)
 
     async def _consequences(self, tenants: Sequence[str]) -> int:
         """Follow the changes in these tenants, one turn for each, so that each has its share."""
@@ -358,8 +358,8 @@ def _expire(transition: Transition, step: StepRow, wait: WaitRow, approval_id: U
     if transition.view.workflow == POLICY_CHANGE:
         transition.message(PROPOSAL, approval_id, ApprovalStatus.EXPIRED)
     receipt, kind = last_receipt(transition.run, step.key), transition.run.approvals[approval_id].kind
-    said = f"{UNDELIVERED} It was not done." if unseen else "Nobody decided in time, so it was not done."
-    error = StepError(ErrorClass.TIMEOUT, "expired", said)
+    sentence = f"{UNDELIVERED} It was not done." if unseen else "Nobody decided in time, so it was not done."
+    error = StepError(ErrorClass.TIMEOUT, "expired", sentence)
     if kind == ApprovalKind.IN_DOUBT and receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT:
         doubt.given_up(transition, receipt, doubt.Found("nobody said what became of it in time", doubt.NOBODY))
         error = StepError(ErrorClass.TIMEOUT, "expired", "Nobody said in time what became of it.", SENT)

@@ -87,12 +87,12 @@ class Telling(Struct, frozen=True):
         account = _account(entry)
         stored = await approvals.read(connection, UUID(message.payload["approval"]))
         _, every = await conversation(connection, self.definitions, stored, people)
-        said = every[message.payload["place"] : message.payload["place"] + 1]
-        if entry is None or account is None or not said:
+        remarks = every[message.payload["place"] : message.payload["place"] + 1]
+        if entry is None or account is None or not remarks:
             return _nothing()  # a machine has asked, whose owner reads it in the thread; or the question is over
         if held := await _quiet_time(connection, message.tenant_id, entry):
             return partial(saying, held)
-        [one], card, asked = said, CardContent.from_json(stored.card).masked(), stored.approval
+        [one], card, asked = remarks, CardContent.from_json(stored.card).masked(), stored.approval
         line = Line(Word.HANDED if one.to else Word.ASKED, card.title, by=one.name, quote=one.text)
         place = (asked.run_id, card.workflow, card.reference, one.at)
         link = f"{self.pages}/approvals/{asked.id}" if self.pages else ""

@@ -49,7 +49,7 @@ from runtime.requests.starting import StartRequest, start_run
 from runtime.requests.steering import cancel_run
 from runtime.requests.views import folded
 from runtime.store import actions, books, documents
-from runtime.store.actions import Counted, Earlier, Kept
+from runtime.store.actions import AskedAction, Counted, Earlier
 from runtime.store.books import Book
 from runtime.store.documents import StoredWorkflow
 
@@ -145,14 +145,14 @@ async def act(connection: Connection, tenant: str, definitions: Definitions, wan
     if earlier is not None and await _stands(connection, definitions, wanted, earlier, policies):
         run_id = await _same_person(connection, definitions, wanted, earlier.run_id)
         if wanted.key and not await actions.keep(
-            *place, wanted.key, Kept(run_id, wanted.call, wanted.session, policies)
+            *place, wanted.key, AskedAction(run_id, wanted.call, wanted.session, policies)
         ):
             words = f"{actions.KEYS_MAX} keys stand for the action {run_id} already."
             raise ConsistencyError(words, remedy="Ask again with one of them, or with none.")
         return run_id
     counted = await _check_limits(connection, wanted)
     run_id = await _start(connection, definitions, wanted, counted)
-    await actions.begin(*place, wanted.key or str(run_id), Kept(run_id, wanted.call, wanted.session, policies))
+    await actions.begin(*place, wanted.key or str(run_id), AskedAction(run_id, wanted.call, wanted.session, policies))
     return run_id
 
 
@@ -229,8 +229,8 @@ async def _start(connection: Connection, definitions: Definitions, wanted: Wante
     build_action(operation, given)
     stored = _workflow(operation, given, catalog)
     if await documents.publish_workflow(connection, wanted.tenant_id, stored, AGENT):
-        kept = await actions.shapes(connection, wanted.tenant_id, stored)
-        if kept > SHAPES_MAX:
+        shapes = await actions.shapes(connection, wanted.tenant_id, stored)
+        if shapes > SHAPES_MAX:
             words = f"{SHAPES_MAX} sets of names of its input were asked for already, and its declaration names none"
             raise InputError(words, where="input", remedy="Name its inputs in its declaration.")
     trigger: JsonObject = {"reference": wanted.session or operation.name, "input": given, "for": wanted.acts_for}
@@ -266,10 +266,10 @@ async def standing(
     connection: Connection, tenant: str, definitions: Definitions, account: str, run_id: UUID
 ) -> Standing:
     """An action of this account now; ``NotFoundError`` if it has none of this id, whoever else may have one."""
-    kept = await actions.one(connection, tenant, account, run_id)
-    if kept is None:
+    action = await actions.one(connection, tenant, account, run_id)
+    if action is None:
         raise NotFoundError(f"There is no action {run_id} of this agent.")
-    return await _standing(connection, definitions, kept, await books.read(connection, tenant, run_id))
+    return await _standing(connection, definitions, action, await books.read(connection, tenant, run_id))
 
 
 async def withdraw(
@@ -302,14 +302,14 @@ async def page(
     return [await _standing(connection, definitions, one, book) for one, book in there]
 
 
-async def _standing(connection: Connection, definitions: Definitions, kept: Kept, book: Book) -> Standing:
+async def _standing(connection: Connection, definitions: Definitions, action: AskedAction, book: Book) -> Standing:
     if book.purged:
-        raise NotFoundError(f"What the action {kept.run_id} held was removed when its retention ended.")
+        raise NotFoundError(f"What the action {action.run_id} held was removed when its retention ended.")
     run = (await folded(connection, definitions, book)).run
     status, detail = _status(run)
     step = run.steps.get(STEP) or run.past.get(STEP)
     output = step.output if step is not None and status is ActionStatus.APPLIED else None
-    return Standing(kept.run_id, status, kept.call, kept.session, run.status in _OVER, output, detail)
+    return Standing(action.run_id, status, action.call, action.session, run.status in _OVER, output, detail)
 
 
 _OVER = (RunState.SUCCEEDED, RunState.FAILED_TERMINAL, RunState.CANCELED)

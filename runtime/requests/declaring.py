@@ -174,10 +174,10 @@ _PARTS = ("idempotency", "timeouts", "retry", "diff", "reverse", "on_timeout")
 
 def _written(declared: Any) -> JsonObject:
     """A declaration as people write it: without empty keys."""
-    said = {name: value for name, value in declared.items() if value not in (None, "")}
-    for name in said.keys() & {*_PARTS}:
-        said[name] = {key: value for key, value in said[name].items() if value is not None}
-    return said
+    written = {name: value for name, value in declared.items() if value not in (None, "")}
+    for name in written.keys() & {*_PARTS}:
+        written[name] = {key: value for key, value in written[name].items() if value is not None}
+    return written
 
 
 def document(declarations: Sequence[Json]) -> str:

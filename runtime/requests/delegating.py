@@ -53,6 +53,6 @@ def _changed(text: str, person: str, days: tuple[str, str, str] | None) -> str:
     entry.pop("delegate", None)
     if days is not None:
         entry["delegate"] = dict(zip(("to", "from", "until"), days, strict=True))
-    told = StringIO()
-    yaml.dump(document, told)
-    return told.getvalue()
+    out = StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()

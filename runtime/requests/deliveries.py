@@ -55,11 +55,11 @@ async def start_from_delivery(
                 continue
             request = _request(listens, workflow, delivery, tenant, workspace)
             async with savepoint(connection):
-                heeded = await arrive(connection, definitions, workflow, request, source, delivery.id)
-            if heeded.started is not None:
-                started.append(heeded.started)
+                arrival = await arrive(connection, definitions, workflow, request, source, delivery.id)
+            if arrival.started is not None:
+                started.append(arrival.started)
             else:
-                unstarted.append(Unstarted(stored.name, stored.version, heeded.reason, ignored=True))
+                unstarted.append(Unstarted(stored.name, stored.version, arrival.reason, ignored=True))
         except (InputError, ConsistencyError) as error:
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))
             unstarted.append(Unstarted(stored.name, stored.version, str(error)))

@@ -80,7 +80,7 @@ class _Question(Struct, frozen=True):
     entry: Entry | None
     transition: Transition
     operation: Operation | None
-    kept: dict[str, Any]
+    action: dict[str, Any]
     form: JsonObject | None
     refused: NotCounted | None
 
@@ -123,17 +123,17 @@ class Editing(Struct, frozen=True):
         refused = refused or editing.refused(approval, voter, stored.now, asked.nonce, asked.digest)
         workflow = await self.definitions.of_run(connection, view.definition)
         transition, known = Transition(view, workflow.graph), view.run.approvals.get(approval.id)
-        kept: dict[str, Any] = (known.action if known is not None else None) or {}
+        action: dict[str, Any] = (known.action if known is not None else None) or {}
         step = view.run.steps.get(approval.step_key)
         operation = workflow.operations.get(step.operation) if step is not None else None
         if StepKey.of(approval.step_key).is_inner:
             refused = refused or NotCounted(RefusalCode.UNEDITABLE, _AGENTS)
         elif workflow.name.startswith(PREFIX):
             refused = refused or NotCounted(RefusalCode.UNEDITABLE, _OWN)
-        elif operation is None or not kept:
+        elif operation is None or not action:
             refused = refused or NotCounted(RefusalCode.UNEDITABLE, editing.NOTHING)
-        form = None if refused is not None or operation is None else _form(operation, kept)
-        return _Question(stored, view, entry, transition, operation, kept, form, refused)
+        form = None if refused is not None or operation is None else _form(operation, action)
+        return _Question(stored, view, entry, transition, operation, action, form, refused)
 
     async def _edit(self, connection: Connection, asked: EditRequest, slack: Membership, *, lock: bool) -> EditAnswer:
         found = await self._read(connection, asked, slack, lock=lock)
@@ -143,11 +143,11 @@ class Editing(Struct, frozen=True):
         if found.refused is not None or found.form is None:
             return await _refuse(connection, asked, found, found.refused or NotCounted(RefusalCode.UNEDITABLE, _OWN))
         assert found.operation is not None, "a form is made of one"
-        current = edits.editable(found.operation, found.kept["input"])
+        current = edits.editable(found.operation, found.action["input"])
         changed: JsonObject = {name: one for name, one in asked.values.items() if current.get(name) != one}
         problems = tuple(check_value(found.form, {name: current[name] for name in _fields(found)} | asked.values))
         if not problems and changed:
-            problems = _unbuilt(found.operation, found.kept, changed)
+            problems = _unbuilt(found.operation, found.action, changed)
         if problems or not changed:
             code = RefusalCode.INVALID if problems else RefusalCode.UNCHANGED
             sentence = " ".join(one.sentence for one in problems) or _SAME
@@ -169,22 +169,22 @@ def _fields(found: _Question) -> list[str]:
     return [*properties] if isinstance(properties, dict) else []
 
 
-def _form(operation: Operation, kept: dict[str, Any]) -> JsonObject | None:
-    values = edits.editable(operation, kept["input"])
+def _form(operation: Operation, action: dict[str, Any]) -> JsonObject | None:
+    values = edits.editable(operation, action["input"])
     schemas = {name: edits.schema_of(operation, name) for name in values}
-    hidden = {one.rpartition(".")[2] for one in secret_names(operation.input_schema, kept["input"])}
+    hidden = {one.rpartition(".")[2] for one in secret_names(operation.input_schema, action["input"])}
     return editing.form_of(values, schemas, hidden)
 
 
-def _unbuilt(operation: Operation, kept: dict[str, Any], changed: JsonObject) -> tuple[FormProblem, ...]:
+def _unbuilt(operation: Operation, action: dict[str, Any], changed: JsonObject) -> tuple[FormProblem, ...]:
     """The problems if these values give no action, or one on another record; empty if all is well."""
-    before = None if kept.get("before") is None else Before.of_kept(kept["before"])
-    given = {name: value for name, value in kept["input"].items() if name not in operation.params}
+    before = None if action.get("before") is None else Before.of_kept(action["before"])
+    given = {name: value for name, value in action["input"].items() if name not in operation.params}
     try:
         made = build_action(operation, edits.edited(operation, given, changed), before)
     except InputError as error:
         return (FormProblem((), f"{error.where or 'It'} {error.message}".strip(), error.remedy or ""),)
-    same = made.target == rebuilt_action(operation, kept["input"], before).target
+    same = made.target == rebuilt_action(operation, action["input"], before).target
     return () if same else (FormProblem((), _ELSEWHERE),)
 
 

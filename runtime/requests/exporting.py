@@ -37,7 +37,7 @@ async def export(
     handed out. A crash before the commit leaves no event. The caller moves its cursor once the events are stored: after
     a crash before that they are exported again, each with the same ``metadata.uid``.
     """
-    told, following, page = list[JsonObject](), first, list[Leaf]()
+    events, following, page = list[JsonObject](), first, list[Leaf]()
     async for place, leaf in logs.leaves(connection, tenant, first):
         if place >= first + leaves_max:
             break
@@ -52,11 +52,11 @@ async def export(
             continue
         if leaf.run not in known:
             known[leaf.run] = await _events(connection, tenant, product, leaf.run)
-        told += known[leaf.run][before : leaf.count]
-    if any(not _is_own(event) for event in told):
-        facts: JsonObject = {"what": WHAT, "leaves": [first, following], "events": len(told)}
+        events += known[leaf.run][before : leaf.count]
+    if any(not _is_own(event) for event in events):
+        facts: JsonObject = {"what": WHAT, "leaves": [first, following], "events": len(events)}
         await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
-    return Exported(told, following)
+    return Exported(events, following)
 
 
 async def _events(connection: Connection, tenant: str, product: str, run: str | None) -> Sequence[JsonObject]:

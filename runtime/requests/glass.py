@@ -35,10 +35,10 @@ async def judged(
     asked: Approval,
     voter: Voter,
     entry: Entry | None,
-    said: tuple[str, str | None, str | None],
+    given: tuple[str, str | None, str | None],
 ) -> NotCounted | None:
-    """The reason why this person may not break the glass now; None if they may. ``said`` is (reason, nonce, digest)."""
-    reason, nonce, digest = said
+    """The reason why this person may not break the glass now; None if they may. ``given``: reason, nonce, digest."""
+    reason, nonce, digest = given
     if (no := refused(asked, voter, entry, reason, stored.now, (nonce, digest))) is not None:
         return no
     last = await glass.unreviewed(connection, asked.tenant_id)

@@ -54,8 +54,8 @@ def _shown(run_id: UUID, grant: GrantRow, now: datetime) -> Shown:
     over = USED_UP if grant.used >= grant.uses else EXPIRED if now > datetime.fromisoformat(grant.until) else "open"
     of: JsonObject = {name: value for name, value in grant.of.items() if name != "shaped"}
     by = tuple(str(voter) for voter, _ in grant.votes)
-    told = (grant.ended or over, grant.uses, grant.used, grant.until, grant.agent, of, by)
-    return Shown(grant.grant_id, run_id, grant.approval, *told)
+    state = (grant.ended or over, grant.uses, grant.used, grant.until, grant.agent, of, by)
+    return Shown(grant.grant_id, run_id, grant.approval, *state)
 
 
 async def may_take_back(

@@ -50,7 +50,7 @@ class HoldRequest(Struct, frozen=True):
 
     tenant_id: str
     person: str
-    said: Answer
+    choice: Answer
     reason: str
     channel: VoteChannel
     run_id: UUID | None = None
@@ -97,8 +97,8 @@ class Holding(Struct, frozen=True):
         view = await load(connection, run_id, self.definitions.graphs, lock=lock, tenant=asked.tenant_id)
         found = _waiting(view, asked.step if stored is None else stored.step, asked.wait_id)
         if found is None:
-            said = f" {stored.by} has answered it." if stored is not None and stored.by else ""
-            return _reply(view, "over", f"This step waits for no answer (any more).{said}")
+            answered = f" {stored.by} has answered it." if stored is not None and stored.by else ""
+            return _reply(view, "over", f"This step waits for no answer (any more).{answered}")
         step, wait = found
         workflow = await self.definitions.of_run(connection, view.definition)
         people = await self.definitions.directory(connection, asked.tenant_id, view.directory_digest)
@@ -113,13 +113,13 @@ class Holding(Struct, frozen=True):
             return _reply(view, code, sentence)
         assert entry is not None, "nobody else may answer"
         try:
-            said_by = (Actor("person", entry.id), asked.reason, str(asked.channel))
-            holding.answer(transition, step, wait, asked.said, *said_by)
+            given = (Actor("person", entry.id), asked.reason, str(asked.channel))
+            holding.answer(transition, step, wait, asked.choice, *given)
         except ConsistencyError as problem:
             return _reply(view, "not_possible", str(problem))
         if not await faces.append(connection, transition.commit(), answers=step.key):
             raise Moved
-        return HoldReply(True, str(asked.said), _DONE[asked.said], view.run_id, str(transition.run.status))
+        return HoldReply(True, str(asked.choice), _DONE[asked.choice], view.run_id, str(transition.run.status))
 
 
 def _reply(view: RunView, code: str, sentence: str) -> HoldReply:
@@ -151,7 +151,7 @@ def _refused(
     if groups.isdisjoint(entry.groups) and not asked.admin:
         who = " or ".join(sorted(groups))
         return "not_assigned", f"You are not in the group {who}, whose members say what becomes of this step."
-    if asked.said is Answer.WITHOUT and entry.id in holding.shaped_by(transition, step):
+    if asked.choice is Answer.WITHOUT and entry.id in holding.shaped_by(transition, step):
         words = "You have a part in this step, or it is about you: somebody else has to decide to go on without it."
         return "contributor", words
     return None

@@ -92,14 +92,16 @@ class ListAnswer(Struct, frozen=True):
     @property
     def sentence(self) -> str:
         """The outcome in words, for the person who answered."""
-        told = [f"{self.approved} approved"] * bool(self.approved) + [f"{self.rejected} rejected"] * bool(self.rejected)
+        counts = [f"{self.approved} approved"] * bool(self.approved) + [f"{self.rejected} rejected"] * bool(
+            self.rejected
+        )
         by: dict[str, list[str]] = {}
         for one in self.refused:
             by.setdefault(one.sentence, []).append(one.name)
-        if not told and len(by) == 1:
+        if not counts and len(by) == 1:
             return next(iter(by))
         whys = [f"{', '.join(names)}: {sentence}" for sentence, names in by.items()]
-        counted = ", ".join(told) or "Nothing was counted"
+        counted = ", ".join(counts) or "Nothing was counted"
         if not whys:
             return f"{counted}."
         were = f"{len(self.refused)} could not be"
@@ -180,12 +182,12 @@ async def _questions(connection: Connection, request: ListVote, view: RunView) -
     own = [one for one in found if one.approval.run_id == view.run_id and one.approval.kind is ApprovalKind.ACTION]
     if len(own) != len(ids) or len({one.listed for one in own}) > 1:
         raise InputError("names questions that do not stand on one list", where="list")
-    told = []
+    questions = []
     for one in own:
         asked = view.run.approvals.get(one.approval.id)
         shaped = one.approval.contributors if asked is None else barred_from(view.run, asked)
-        told.append(dataclasses.replace(one, approval=replace(one.approval, contributors=shaped)))
-    return told
+        questions.append(dataclasses.replace(one, approval=replace(one.approval, contributors=shaped)))
+    return questions
 
 
 def _unproven(request: ListVote, first: StoredApproval, found: Sequence[StoredApproval]) -> NotCounted | None:
@@ -209,8 +211,8 @@ def _answers(request: ListVote, found: Sequence[StoredApproval]) -> list[tuple[S
     left = [one for one in found if one.approval.status not in (ApprovalStatus.APPROVED, ApprovalStatus.REJECTED)]
     if request.chosen is not None:
         left = [one for one in found if one in left or one.approval.id in chosen]
-    told = [(one, request.choice if one.approval.id in chosen else Choice.REJECT) for one in left or found]
-    return sorted(told, key=lambda one: one[1] is Choice.REJECT)
+    answers = [(one, request.choice if one.approval.id in chosen else Choice.REJECT) for one in left or found]
+    return sorted(answers, key=lambda one: one[1] is Choice.REJECT)
 
 
 def _judge(

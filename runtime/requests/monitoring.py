@@ -37,7 +37,7 @@ PATIENCE = timedelta(minutes=5)
 _ENDED = frozenset({LeafKind.CLOSED, LeafKind.LATE})
 
 
-class Kept(Struct, frozen=True):
+class KnownCheckpoint(Struct, frozen=True):
     """A signed checkpoint that somebody has kept, and its source in words."""
 
     where: str
@@ -68,7 +68,7 @@ class _Log(Struct):
 
     grown: Grown = field(default_factory=Grown)
     of_runs: dict[str, list[Leaf]] = field(default_factory=lambda: defaultdict(list))
-    told: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
+    of_tenant: dict[int, list[str]] = field(default_factory=lambda: defaultdict(list))
     times: list[datetime] = field(default_factory=list)
     now: datetime | None = None
 
@@ -78,11 +78,11 @@ async def monitor(
     tenant: str,
     blobs: BlobStore,
     ring: Ring,
-    kept: Sequence[Kept],
+    checkpoints: Sequence[KnownCheckpoint],
     actor: Actor,
     published: Sequence[Source] = (),
 ) -> Findings:
-    """Compare all sides. ``kept`` are old checkpoints, ``published`` are the places where others read the log.
+    """Compare all sides. ``checkpoints`` are old ones, ``published`` are the places where others read the log.
 
     The result is an event of the tenant, which `doctor` shows. A crash before the end leaves no event and changes
     nothing.
@@ -92,15 +92,15 @@ async def monitor(
     async with database.connection() as connection:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             log = await _read_log(connection, tenant, found)
-            await _signed(connection, tenant, log, ring, kept, found)
+            await _signed(connection, tenant, log, ring, checkpoints, found)
             await _runs(connection, tenant, log, found)
             await _stream(connection, tenant, log, found)
             await _bundles(connection, tenant, log, blobs, found)
             most = await _copies(connection, origin, log, copies, found)
-        told: JsonObject = {"problems": len(found.problems), "root": found.root, "size": found.size}
-        told |= {} if most is None else {"stored": most}
+        facts: JsonObject = {"problems": len(found.problems), "root": found.root, "size": found.size}
+        facts |= {} if most is None else {"stored": most}
         async with connection.transaction():
-            await audit.record(connection, tenant, EventType.EVIDENCE_MONITORED, actor, told)
+            await audit.record(connection, tenant, EventType.EVIDENCE_MONITORED, actor, facts)
     return found
 
 
@@ -127,17 +127,17 @@ async def _read_log(connection: Connection, tenant: str, found: Findings) -> _Lo
 
 def _note(log: _Log, leaf: Leaf) -> None:
     if leaf.run is None:
-        log.told[leaf.count].append(leaf.head)
+        log.of_tenant[leaf.count].append(leaf.head)
     else:
         log.of_runs[leaf.run].append(leaf)
 
 
 async def _signed(
-    connection: Connection, tenant: str, log: _Log, ring: Ring, kept: Sequence[Kept], found: Findings
+    connection: Connection, tenant: str, log: _Log, ring: Ring, checkpoints: Sequence[KnownCheckpoint], found: Findings
 ) -> None:
     """Compare every signed checkpoint with the log: those that were kept elsewhere, and the database's own."""
     origin, own = f"{ring.first.name}/{tenant}", await logs.checkpoint(connection, tenant)
-    given = [*kept, *([] if own is None else [Kept("the database's copy", own)])]
+    given = [*checkpoints, *([] if own is None else [KnownCheckpoint("the database's copy", own)])]
     for one in given:
         try:
             checkpoint, _ = ring.opened(one.data, one.where)
@@ -244,11 +244,11 @@ async def _stream(connection: Connection, tenant: str, log: _Log, found: Finding
         return
     found.lines = len(stream.events)
     for number, head in enumerate(stream.heads, 1):
-        told = log.told.pop(number, [])
-        if told != [head]:
-            words = "the log has no leaf of it" if not told else "the log has a leaf of another line"
+        leaves = log.of_tenant.pop(number, [])
+        if leaves != [head]:
+            words = "the log has no leaf of it" if not leaves else "the log has a leaf of another line"
             found.problems.append(f"line {number} of the tenant's stream: {words}")
-    for number in sorted(log.told):
+    for number in sorted(log.of_tenant):
         found.problems.append(f"line {number} of the tenant's stream: the log has it, and the stream has not")
     row = await logs.in_force(connection, tenant)
     if row is not None:
@@ -289,23 +289,23 @@ async def _bundles(connection: Connection, tenant: str, log: _Log, blobs: BlobSt
         found.bundles += 1
         heads = {leaf.count: leaf.head for leaf in log.of_runs.get(run, ()) if leaf.kind in _ENDED}
         try:
-            said = read_predicate(await blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"])))
+            predicate = read_predicate(await blobs.get(StoredBlob(row["uri"], row["version_id"], row["sha256"])))
         except CountersealError as error:
             found.problems.append(f"run {run}: its bundle {row['name']}: {error.message}")
             continue
-        if (said["run"], said["tenant"]) != (run, tenant):
-            words = f"it is of run {said['run']} of the tenant {said['tenant']}"
+        if (predicate["run"], predicate["tenant"]) != (run, tenant):
+            words = f"it is of run {predicate['run']} of the tenant {predicate['tenant']}"
             found.problems.append(f"run {run}: its bundle {row['name']} is another's: {words}")
-        elif heads.get(row["lines"]) != said["head"]:
+        elif heads.get(row["lines"]) != predicate["head"]:
             found.problems.append(f"run {run}: its bundle {row['name']} ends with a head of which the log has no leaf")
         erased = any(leaf.kind is LeafKind.ERASED for leaf in log.of_runs.get(run, ()))
-        beside = f"{tenant}/{run}/{row['uri'].rpartition('/')[2]}{layout.VALUES}" in keys
-        if said[layout.SIDECAR] is not None and erased is beside:
+        has_sidecar = f"{tenant}/{run}/{row['uri'].rpartition('/')[2]}{layout.VALUES}" in keys
+        if predicate[layout.SIDECAR] is not None and erased is has_sidecar:
             words = "in the store, and the log says that they are erased" if erased else "gone, and nothing erased them"
             found.problems.append(f"run {run}: the values of its bundle {row['name']} are {words}")
-        elif said[layout.SIDECAR] is not None and beside:
+        elif predicate[layout.SIDECAR] is not None and has_sidecar:
             try:
-                await blobs.get(StoredBlob(row["uri"] + layout.VALUES, None, str(said[layout.SIDECAR])))
+                await blobs.get(StoredBlob(row["uri"] + layout.VALUES, None, str(predicate[layout.SIDECAR])))
             except CountersealError as error:
                 found.problems.append(f"run {run}: the values of its bundle {row['name']} are others: {error.message}")
     known = {*log.of_runs}

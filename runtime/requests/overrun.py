@@ -24,7 +24,7 @@ from runtime.store import runs, triggered
 from runtime.store.triggered import FAILED, MERGED, SKIPPED, STARTED, PastOutcome, Place
 
 
-class Heeded(Struct, frozen=True):
+class Arrival(Struct, frozen=True):
     """The outcome of an event for a workflow: a run, or the ``reason`` for none; ``until``: a run starts only then."""
 
     started: Started | None
@@ -40,7 +40,7 @@ async def arrive(
     source: str,
     notification: str,
     debounce: timedelta | None = None,
-) -> Heeded:
+) -> Arrival:
     """Decide the outcome of an event. The caller's transaction has stored the event in the inbox already.
 
     A crash before the commit leaves neither, and the sender repeats; after it, a keeper finds the row of a waiting
@@ -53,29 +53,29 @@ async def arrive(
         return _again(known, reference)
     ran = await runs.run_of_trigger(connection, tenant, workflow.name, request.trigger_type, request.trigger_ref)
     if ran is not None:  # it was started before the trigger had `overrun`
-        return Heeded(Started(ran["run_id"], False, ran["reference"]))
+        return Arrival(Started(ran["run_id"], False, ran["reference"]))
     named = (tenant, workflow.name, request.trigger_ref, reference)
     place = Place(*named, request.workspace_id, source, notification)
     if debounce is not None:
         until = await triggered.hold(connection, place, debounce)
-        return Heeded(None, _waits(reference, until), until)
+        return Arrival(None, _waits(reference, until), until)
     # An earlier version of the workflow may have let an event wait: this one takes its place.
     await triggered.merge(connection, place)
-    heeded = await begin(connection, definitions, workflow, request, reference)
-    run = None if heeded.started is None else heeded.started.run_id
-    await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, heeded.reason or None)
-    return heeded
+    arrival = await begin(connection, definitions, workflow, request, reference)
+    run = None if arrival.started is None else arrival.started.run_id
+    await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, arrival.reason or None)
+    return arrival
 
 
-def _again(known: PastOutcome, reference: str) -> Heeded:
+def _again(known: PastOutcome, reference: str) -> Arrival:
     """The answer to an event that came before."""
     if known.outcome == STARTED and known.run_id is not None:
-        return Heeded(Started(known.run_id, False, reference))
+        return Arrival(Started(known.run_id, False, reference))
     if known.outcome in (SKIPPED, FAILED):
-        return Heeded(None, known.reason or "")
+        return Arrival(None, known.reason or "")
     if known.outcome == MERGED or known.due_at is None:
-        return Heeded(None, f"A later event for {reference} has taken its place.")
-    return Heeded(None, _waits(reference, known.due_at), known.due_at)
+        return Arrival(None, f"A later event for {reference} has taken its place.")
+    return Arrival(None, _waits(reference, known.due_at), known.due_at)
 
 
 def _waits(reference: str, until: datetime) -> str:
@@ -84,18 +84,18 @@ def _waits(reference: str, until: datetime) -> str:
 
 async def begin(
     connection: Connection, definitions: Definitions, workflow: Workflow, request: StartRequest, reference: str
-) -> Heeded:
+) -> Arrival:
     """Start a run for the reference if the running ones allow it. Canceling one and the start are one transaction."""
     overrun = workflow.overrun(request.trigger_type)
     going = list[UUID]()
     if overrun is not Overrun.ALL:
         going = await triggered.open_runs(connection, request.tenant_id, workflow.name, reference)
     if going and overrun is Overrun.SKIP:
-        return Heeded(None, f"The run {going[0]} for {reference} is not over, so no other is started.")
+        return Arrival(None, f"The run {going[0]} for {reference} is not over, so no other is started.")
     async with savepoint(connection):
         for run_id in going:
             await _cancel(connection, definitions, request, run_id, reference)
-        return Heeded(await start_run(connection, workflow, request, definitions))
+        return Arrival(await start_run(connection, workflow, request, definitions))
 
 
 async def _cancel(

@@ -112,9 +112,9 @@ async def directory_at(
         raise InputError("begins more than one digest.", where="digest", remedy="Give more of it.")
     last = fits[-1]
     texts = await documents.directory_texts(connection, tenant)
-    for kept, text in texts.items():
-        if sha256_hex(text.encode()) != kept:
-            raise Diverged(f"The text of the directory {kept} is not the one that was published", "directories")
+    for sha256, text in texts.items():
+        if sha256_hex(text.encode()) != sha256:
+            raise Diverged(f"The text of the directory {sha256} is not the one that was published", "directories")
     event, following = published[last], published[last + 1 : last + 2]
     facts = {name: event["data"][name] for name in ("name", "version", "digest")}
     return PastDirectory(

@@ -56,14 +56,14 @@ async def collect(
             every = [leaf async for place, leaf in logs.leaves(connection, tenant) if place < size]
             opened = [leaf for leaf in every if leaf.kind is LeafKind.OPENED and first <= _ts(leaf) < last]
             runs = [await _run(connection, leaf) for leaf in opened]
-            told = [leaf.count - 1 for leaf in every if leaf.kind is LeafKind.TOLD and first <= _ts(leaf) < last]
-            lines = await logs.lines(connection, tenant, sorted(told))
+            places = [leaf.count - 1 for leaf in every if leaf.kind is LeafKind.TOLD and first <= _ts(leaf) < last]
+            lines = await logs.lines(connection, tenant, sorted(places))
         facts: JsonObject = {"what": "period", "since": first, "until": last, "runs": len(runs)}
         async with connection.transaction():
             await audit.record(connection, tenant, EventType.EVIDENCE_EXPORTED, actor, facts)
     seed, count = draw
     sample = periods.sampled([str(run["run"]) for run in runs], seed, count)
-    said = {"tenant": tenant, "since": first, "until": last, "runs": len(runs), "lines": len(lines), "leaves": size}
+    summary = {"tenant": tenant, "since": first, "until": last, "runs": len(runs), "lines": len(lines), "leaves": size}
     return {
         periods.LEAVES: b"".join(leaf.bytes + b"\n" for leaf in every),
         periods.CHECKPOINT: note,
@@ -71,7 +71,7 @@ async def collect(
         "runs.csv": table(runs, _COLUMNS),
         periods.EVENTS: b"".join(line + b"\n" for line in lines),
         periods.SAMPLE: _json({"seed": seed, "runs": sample}),
-        periods.SUMMARY: _json(said),
+        periods.SUMMARY: _json(summary),
     }
 
 
@@ -140,9 +140,9 @@ async def events_of(connection: Connection, run: UUID) -> list[dict[str, Any]]:
     """The parsed events of a run's book, each with its kept values in ``data``."""
     found = list[dict[str, Any]]()
     for lines, values in await logs.book_and_values(connection, run):
-        kept = unpack_values(values)
+        private = unpack_values(values)
         for number, line in enumerate(lines):
             event = orjson.loads(line)
-            event["data"] = {**kept.get(number, {}), **event["data"]}
+            event["data"] = {**private.get(number, {}), **event["data"]}
             found.append(event)
     return found

@@ -209,9 +209,9 @@ class Permits(Struct, frozen=True):
             facts |= {"late": True} if due_at is None or due_at <= now else {}
             await self._end(connection, agent, wait, facts, lock=lock)
             return True
-        said: dict[str, Any] = dict(wait.result or {})
+        earlier: dict[str, Any] = dict(wait.result or {})
         if wait.status is WaitState.COMPLETED:
-            if any(said.get(name) != value for name, value in facts.items()):
+            if any(earlier.get(name) != value for name, value in facts.items()):
                 raise ConsistencyError("Another report of this action was taken before.", remedy="It stays as it is.")
             return False
         return await self._late(connection, agent, view, report)
@@ -225,16 +225,16 @@ class Permits(Struct, frozen=True):
         known = {Outcome.SUCCEEDED: LateAnswer.SUCCEEDED, Outcome.FAILED: LateAnswer.FAILED}
         answer = known[report.outcome] if ran else LateAnswer.IN_DOUBT
         answer = LateAnswer.FAILED if report.outcome is Outcome.NOT_RUN else answer
-        transition, said = await self._transition(connection, view), report.facts()
-        told = ActionLate(
+        transition, facts = await self._transition(connection, view), report.facts()
+        event = ActionLate(
             receipt.receipt_id, receipt.attempt, receipt.lease_epoch, answer, timestamp(receipt.intended_at),
-            timestamp(view.now), str(report.outcome), said.pop("output") if ran else None, detail=said,
+            timestamp(view.now), str(report.outcome), facts.pop("output") if ran else None, detail=facts,
         )  # fmt: skip
-        if any(one.get("detail") == told.detail for one in receipt.late):
+        if any(one.get("detail") == event.detail for one in receipt.late):
             return False
         if receipt.late:
             raise ConsistencyError("Another report of this action was taken before.", remedy="It stays as it is.")
-        late.tell(transition, told, agent.actor)
+        late.tell(transition, event, agent.actor)
         if not await faces.append(connection, transition.commit(), answers=STEP):
             raise Moved
         return True

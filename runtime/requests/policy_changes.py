@@ -251,12 +251,12 @@ def _led(consequences: JsonObject) -> str:
     """Counts of the steps and questions that would be decided differently, if there are any."""
     found: Any = consequences
     steps, questions = (len(found[kind]) + found["more"][kind] for kind in ("steps", "questions"))
-    said = ""
+    sentence = ""
     if steps or questions:
-        said = f" Decided otherwise: {steps} steps of published workflows, {questions} open questions."
+        sentence = f" Decided otherwise: {steps} steps of published workflows, {questions} open questions."
     if found["unread"]:
-        said += f" {found['unread']} more open questions were not looked at."
-    return said + (" It goes back to an older version." if found["rollback_from"] is not None else "")
+        sentence += f" {found['unread']} more open questions were not looked at."
+    return sentence + (" It goes back to an older version." if found["rollback_from"] is not None else "")
 
 
 async def _rules(connection: Connection, definitions: Definitions, tenant: str, digest: str) -> tuple[Rule, ...] | None:
@@ -275,5 +275,5 @@ def _changes(before: Sequence[Rule] | None, after: Sequence[Rule] | None) -> str
         "removed": [one for one in old if one not in new],
         "changed": [one for one in new if one in old and new[one] != old[one]],
     }
-    said = [f"Rules {kind}: {', '.join(ids)}." for kind, ids in kinds.items() if ids]
-    return " ".join(said) or "No rule is added, removed or changed."
+    sentences = [f"Rules {kind}: {', '.join(ids)}." for kind, ids in kinds.items() if ids]
+    return " ".join(sentences) or "No rule is added, removed or changed."

@@ -178,7 +178,7 @@ async def retire_workflow(connection: Connection, tenant: str, name: str, versio
 async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
     """The questions of the policies in force that nobody of the present directory could decide."""
     groups = await tenants.groups(connection, tenant)
-    said: list[str] = []
+    problems: list[str] = []
     for digest in await documents.in_force(connection, tenant):
         stored = await documents.policy(connection, tenant, digest)
         if stored is None:
@@ -187,8 +187,8 @@ async def undecided(connection: Connection, tenant: str) -> tuple[str, ...]:
             found = of_policy(stored.source, f"{stored.name}@{stored.version}", groups)
         except InputError:
             continue  # a policy that cannot be read allows nothing, and is reported elsewhere
-        said += [*map(str, found.problems), *found.warnings]
-    return tuple(said)
+        problems += [*map(str, found.problems), *found.warnings]
+    return tuple(problems)
 
 
 async def publish_directory(connection: Connection, tenant: str, text: str, file: str, actor: Actor) -> Published:

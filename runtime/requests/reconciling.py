@@ -115,8 +115,8 @@ def _met(
             log.warning("a record cannot be judged", workflow=workflow.name, table=table, reason=str(error))
             continue
         run = begun.get((workflow.name, f"{kind}:{dedupe}"))
-        came = (table, kind, str(record["sys_id"]), str(event["sys_mod_count"])) in received
-        outcome = "run" if run is not None else "received: no run was due" if came else "missed"
+        arrived = (table, kind, str(record["sys_id"]), str(event["sys_mod_count"])) in received
+        outcome = "run" if run is not None else "received: no run was due" if arrived else "missed"
         number = str(record.get("number") or "") or None
         moment, of_run = at.strftime(_MOMENT), None if run is None else str(run)
         yield Row("record", table, str(record["sys_id"]), number, moment, outcome, workflow.name, of_run)

@@ -124,12 +124,14 @@ def _reversal_of(receipt: ReceiptRow) -> dict[str, Any]:
 
 def _wrote(operation: Operation, receipt: ReceiptRow, reversal: Operation, given: JsonObject) -> JsonObject:
     """The values that the effect wrote to the fields to be restored; secret values are left out."""
-    kept: Any = receipt.action["input"]
-    if secret_names(operation.input_schema, kept) or secret_names(reversal.input_schema, given):
+    effect_input: Any = receipt.action["input"]
+    if secret_names(operation.input_schema, effect_input) or secret_names(reversal.input_schema, given):
         words = "It holds secret values, which no run's input may hold."
         raise ConsistencyError(words, remedy="Undo it in the target itself.")
     restored = rebuilt_action(reversal, given, None).fields
-    return {name: value for name, value in rebuilt_action(operation, kept, None).fields.items() if name in restored}
+    return {
+        name: value for name, value in rebuilt_action(operation, effect_input, None).fields.items() if name in restored
+    }
 
 
 def _workflow(catalog: Catalog, operation: Operation, wanted: Json) -> StoredWorkflow:

@@ -23,7 +23,7 @@ from runtime.requests.naming import reference_of
 from runtime.requests.overrun import begin
 from runtime.requests.starting import StartRequest
 from runtime.store import audit, documents, schedules, triggered
-from runtime.store.schedules import SOURCE, Kept, Standing
+from runtime.store.schedules import SOURCE, Standing, StoredSchedule
 from runtime.store.triggered import FAILED, MISSED, SKIPPED, STARTED, Place
 
 # A moment that is decided about later than this was missed.
@@ -43,50 +43,54 @@ async def fire(database: Database, definitions: Definitions, tenant: str, workfl
         found = await schedules.lock(connection, tenant, workflow)
         if found is None:
             return False
-        kept, standing = found
-        if kept.next_at is not None and kept.next_at > now and kept.version == standing.version:
+        stored, standing = found
+        if stored.next_at is not None and stored.next_at > now and stored.version == standing.version:
             return False
-        due = _due(kept, standing, now)
+        due = _due(stored, standing, now)
         if due:
             await _decide(connection, definitions, tenant, workflow, due, now)
-        await schedules.move(connection, tenant, workflow, _moved(kept, standing, due, now))
+        await schedules.move(connection, tenant, workflow, _moved(stored, standing, due, now))
         return bool(due)
 
 
-def _due(kept: Kept, standing: Standing, now: datetime) -> list[datetime]:
+def _due(stored: StoredSchedule, standing: Standing, now: datetime) -> list[datetime]:
     """The moments that have come: of the kept schedule while it was valid, then of the schedule in use now."""
-    if kept.schedule == standing.schedule and kept.next_at is not None and standing.ended is None:
-        return _between(kept.schedule, kept.upto, now)
-    switch = _switch(kept, standing, now)
-    old = [] if kept.next_at is None else _between(kept.schedule, kept.upto, min(switch, standing.ended or now, now))
+    if stored.schedule == standing.schedule and stored.next_at is not None and standing.ended is None:
+        return _between(stored.schedule, stored.upto, now)
+    switch = _switch(stored, standing, now)
+    old = (
+        []
+        if stored.next_at is None
+        else _between(stored.schedule, stored.upto, min(switch, standing.ended or now, now))
+    )
     if standing.schedule is None or len(old) == MOMENTS_MAX:
         return old
-    new = _between(standing.schedule, max(kept.upto, switch), now)
+    new = _between(standing.schedule, max(stored.upto, switch), now)
     return sorted({*old, *new})[:MOMENTS_MAX]
 
 
-def _switch(kept: Kept, standing: Standing, now: datetime) -> datetime:
+def _switch(stored: StoredSchedule, standing: Standing, now: datetime) -> datetime:
     """The time from which on the version in use counts: when it became startable, or when the kept one was retired.
 
     Retiring the newest version goes back to the previous one, which became startable long ago.
     """
     if standing.since is None:
         return now
-    return standing.since if standing.since > kept.upto else standing.ended or kept.upto
+    return standing.since if standing.since > stored.upto else standing.ended or stored.upto
 
 
 def _between(schedule: JsonObject, after: datetime, until: datetime) -> list[datetime]:
     return _cron(schedule).between(after, until, MOMENTS_MAX)
 
 
-def _moved(kept: Kept, standing: Standing, due: Sequence[datetime], now: datetime) -> Kept:
+def _moved(stored: StoredSchedule, standing: Standing, due: Sequence[datetime], now: datetime) -> StoredSchedule:
     """The schedule after these moments. If more moments may have come, its version stays, and it is due at once."""
     if len(due) == MOMENTS_MAX:
-        return replace(kept, upto=due[-1], next_at=due[-1])
+        return replace(stored, upto=due[-1], next_at=due[-1])
     if standing.schedule is None or standing.version is None or standing.since is None:
-        return replace(kept, upto=max(kept.upto, now), next_at=None)
-    upto = max(kept.upto, standing.since, *due)
-    return Kept(standing.version, standing.schedule, upto, _cron(standing.schedule).after(max(upto, now)))
+        return replace(stored, upto=max(stored.upto, now), next_at=None)
+    upto = max(stored.upto, standing.since, *due)
+    return StoredSchedule(standing.version, standing.schedule, upto, _cron(standing.schedule).after(max(upto, now)))
 
 
 def _cron(schedule: JsonObject) -> Cron:
@@ -102,8 +106,8 @@ async def _decide(
     now: datetime,
 ) -> None:
     """Start the run of the newest moment if it should start, and record each other moment as missed."""
-    told = await schedules.known(connection, tenant, workflow, [_ref(moment) for moment in due])
-    new = [moment for moment in due if _ref(moment) not in told]
+    decided = await schedules.known(connection, tenant, workflow, [_ref(moment) for moment in due])
+    new = [moment for moment in due if _ref(moment) not in decided]
     more = len(due) == MOMENTS_MAX
     missed = [(moment, NEWER) for moment in (new if more else new[:-1])]
     version = 0
@@ -139,10 +143,10 @@ async def _started(
     request = _request(workflow, schedule, tenant, moment)
     reference = reference_of(workflow, {"trigger": request.trigger})
     await triggered.lock(connection, tenant, workflow.name, reference)
-    heeded = await begin(connection, definitions, workflow, request, reference)
-    run = None if heeded.started is None else heeded.started.run_id
+    arrival = await begin(connection, definitions, workflow, request, reference)
+    run = None if arrival.started is None else arrival.started.run_id
     place = Place(tenant, workflow.name, _ref(moment), reference, schedule.workspace, SOURCE, utc_text(moment))
-    await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, heeded.reason or None)
+    await triggered.note(connection, place, SKIPPED if run is None else STARTED, run, arrival.reason or None)
     return True
 
 

@@ -106,8 +106,8 @@ async def find(
     if asked.part is not Part.APPROVER and asked.until is not None:
         after = min(after, (asked.until.astimezone(UTC), FIRST_ID))
     found, looked = list[Row](), 0
-    said = {name: str(value) for name, value in asdict(asked).items() if value is not None}
-    await audit.record(connection, tenant, EventType.EVIDENCE_READ, actor, {"what": "search", "asked": {**said}})
+    criteria = {name: str(value) for name, value in asdict(asked).items() if value is not None}
+    await audit.record(connection, tenant, EventType.EVIDENCE_READ, actor, {"what": "search", "asked": {**criteria}})
     clicks = await _clicks(connection, tenant, person) if asked.part is Part.REFUSED else {}
     for _ in range(CHUNKS_MAX):
         rows = await searching.scan(connection, tenant, narrowed, after, CHUNK)
@@ -116,8 +116,8 @@ async def find(
             if not row["fits"] or (asked.part is Part.REFUSED and str(row["run_id"]) not in clicks):
                 continue
             mine = clicks.get(str(row["run_id"]), ())
-            if (told := await _matching_run(connection, tenant, definitions, asked, person, row, mine)) is not None:
-                found.append(told)
+            if (match := await _matching_run(connection, tenant, definitions, asked, person, row, mine)) is not None:
+                found.append(match)
                 if len(found) == limit:
                     return Answer(found, looked, after)
         if len(rows) < CHUNK:

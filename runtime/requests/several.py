@@ -142,11 +142,11 @@ async def plan(
     if not reason.strip():
         raise InputError("is empty.", where="reason", remedy="Say why; each run's book keeps it.")
     rows = await _rows(database, tenant, where, most)
-    told = list[Result]()
+    results = list[Result]()
     for some in _chunks(rows):
         trying = (_try(database, definitions, tenant, verb, row, actor, reason, undo=True) for row in some)
-        told += await asyncio.gather(*trying)
-    return told
+        results += await asyncio.gather(*trying)
+    return results
 
 
 async def carry_out(
@@ -167,8 +167,8 @@ async def carry_out(
         return await _try(database, definitions, tenant, verb, row, actor, reason, undo=False)
 
     for some in _chunks(planned):
-        for told in await asyncio.gather(*map(act, some)):
-            yield told
+        for result in await asyncio.gather(*map(act, some)):
+            yield result
 
 
 def _chunks(rows: Sequence[Any]) -> Iterator[Sequence[Any]]:
@@ -206,33 +206,33 @@ async def _try(
     *,
     undo: bool,
 ) -> Result:
-    told = Result(row["run_id"], row["reference"], row["workflow"], row["status"], True, "")
+    result = Result(row["run_id"], row["reference"], row["workflow"], row["status"], True, "")
     try:
         if verb is Verb.PAUSE:
-            return replace(told, says=await _pause(database, definitions, tenant, told, actor, reason, undo=undo))
+            return replace(result, says=await _pause(database, definitions, tenant, result, actor, reason, undo=undo))
         status = ""
         try:
             async with database.transaction(tenant) as connection:
                 steer = _STEERS[verb] if isinstance(verb, Verb) else verb
-                status = str(await steer(connection, definitions, tenant, told.run_id, actor, reason))
+                status = str(await steer(connection, definitions, tenant, result.run_id, actor, reason))
                 if undo:
                     raise _Undone
         except _Undone:
             pass
-        return replace(told, says=status)
+        return replace(result, says=status)
     except (asyncpg.TransactionRollbackError, asyncpg.LockNotAvailableError):
-        return replace(told, ok=False, says="Somebody else is working on it at this moment. Try it again.")
+        return replace(result, ok=False, says="Somebody else is working on it at this moment. Try it again.")
     except (ConsistencyError, NotFoundError, AuthorizationError, InputError) as error:
-        return replace(told, ok=False, says=" ".join(str(error).split()))
+        return replace(result, ok=False, says=" ".join(str(error).split()))
 
 
 async def _pause(
-    database: Database, definitions: Definitions, tenant: str, told: Result, actor: Actor, reason: str, *, undo: bool
+    database: Database, definitions: Definitions, tenant: str, result: Result, actor: Actor, reason: str, *, undo: bool
 ) -> str:
-    if RunState(told.was) in RUN.terminal:
-        raise ConsistencyError(f"The run is {told.was}; there is nothing left to pause.")
+    if RunState(result.was) in RUN.terminal:
+        raise ConsistencyError(f"The run is {result.was}; there is nothing left to pause.")
     if not undo:
-        what = (tenant, Stopped.RUN, str(told.run_id), reason, actor)
+        what = (tenant, Stopped.RUN, str(result.run_id), reason, actor)
         changed = (await pausing.pause(database, definitions, *what)).changed
         return "paused" if changed else "was paused already"
     return "paused"

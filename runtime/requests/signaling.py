@@ -124,21 +124,21 @@ class Signaling(Struct, frozen=True):
 
         return await persistently(attempt)
 
-    async def deliver(self, kept: inbox.Kept) -> bool:
+    async def deliver(self, stored: inbox.StoredSignal) -> bool:
         """Deliver a signal that came before its wait, or drop one that found no wait in time. For the sweeper.
 
         It is one transaction: a crash leaves the signal kept, and the next sweep takes it up again.
         """
-        named = (kept.tenant_id, kept.source, kept.notification_id)
+        named = (stored.tenant_id, stored.source, stored.notification_id)
         try:
-            async with self.database.transaction(kept.tenant_id) as connection:
+            async with self.database.transaction(stored.tenant_id) as connection:
                 notice = await inbox.read(connection, *named)
                 if notice is None or notice.processed:
                     return False
-                if kept.run_id is None:
+                if stored.run_id is None:
                     # Its content may have been purged with the run that it was meant for.
-                    place = (kept.tenant_id, notice.correlation_key or "", kept.notification_id)
-                    ended = Signal(*place, ENGINE, source=kept.source)
+                    place = (stored.tenant_id, notice.correlation_key or "", stored.notification_id)
+                    ended = Signal(*place, ENGINE, source=stored.source)
                     await self._end(connection, ended, SignalCode.EXPIRED, None)
                     await inbox.empty(connection, *named)
                     return True
@@ -168,16 +168,16 @@ class Signaling(Struct, frozen=True):
                 answer = replace(answer, code=SignalCode.DUPLICATE)
         return replace(answer, repeated=True)
 
-    async def _find(self, connection: Connection, signal: Signal, kept: Notice | None = None) -> FoundWait | None:
+    async def _find(self, connection: Connection, signal: Signal, stored: Notice | None = None) -> FoundWait | None:
         place = (signal.tenant_id, signal.correlation_key, _KINDS[signal.source])
         if _names_a_wait(signal):
             return await inbox.find_named(connection, *place, signal.token, signal.version)
-        return await inbox.find(connection, *place, kept)
+        return await inbox.find(connection, *place, stored)
 
     async def _act(
-        self, connection: Connection, signal: Signal, kept: Notice | None = None, *, lock: bool
+        self, connection: Connection, signal: Signal, stored: Notice | None = None, *, lock: bool
     ) -> SignalAnswer:
-        names, found = _names_a_wait(signal), await self._find(connection, signal, kept)
+        names, found = _names_a_wait(signal), await self._find(connection, signal, stored)
         if names and found is None:
             code = SignalCode.STALE
         elif found is None or not found.waiting:
@@ -200,11 +200,11 @@ class Signaling(Struct, frozen=True):
             code = SignalCode.DELIVERED
         if code is not SignalCode.KEPT:
             return await self._end(connection, signal, code, found)
-        if found is not None and not found.waiting and kept is None:
+        if found is not None and not found.waiting and stored is None:
             left = await effects.left_by(connection, signal.tenant_id, found.wait_id)
             run = str(found.run_id) if found.going and not left else None
             await inbox.reserve_for(connection, signal.tenant_id, signal.source, signal.id or "", {"run": run})
-        known = found is not None and (found.waiting or (kept is None and found.going))
+        known = found is not None and (found.waiting or (stored is None and found.going))
         return _answer(signal, _result(code, found if known else None))
 
     async def _unawaited(self, connection: Connection, signal: Signal, found: FoundWait | None) -> SignalCode:
@@ -266,10 +266,10 @@ def _content(signal: Signal) -> JsonObject:
 
 def _kept_as(tenant: str, source: str, notice_id: str, notice: inbox.Notice) -> Signal:
     payload, actor = notice.payload, Actor(**notice.payload["actor"])
-    said = (payload["output"], payload["error"], payload["token"], payload["version"])
+    values = (payload["output"], payload["error"], payload["token"], payload["version"])
     content = payload.get("writers")
     writers = None if content is None else tuple(map(str, content))
-    return Signal(tenant, notice.correlation_key or "", notice_id, actor, *said, source, writers)
+    return Signal(tenant, notice.correlation_key or "", notice_id, actor, *values, source, writers)
 
 
 class Moved(Exception):

@@ -94,10 +94,10 @@ class Talking(Struct, frozen=True):
         async with self.database.transaction(tenant) as connection:
             stored = await approvals.read(connection, approval_id)
             people = await self.definitions.directory(connection, tenant, stored.directory_digest)
-            stored, said = await conversation(connection, self.definitions, stored, people)
+            stored, remarks = await conversation(connection, self.definitions, stored, people)
         approval = as_people(stored.approval, people)
         voter = voter_of(person, people.entry(person), slack, approval, people)
-        return talk.offered(approval, voter, said, stored.now)
+        return talk.offered(approval, voter, remarks, stored.now)
 
     async def offers_of(self, tenant: str, ids: Sequence[UUID], person: str) -> dict[UUID, tuple[Saying, ...]]:
         """The kinds of comments that this person may make on each open question of a list. The run is read once."""
@@ -108,14 +108,14 @@ class Talking(Struct, frozen=True):
             found = await lists.several(connection, ids)
             view = await load(connection, found[0].approval.run_id, self.definitions.graphs, tenant=tenant)
             people = await self.definitions.directory(connection, tenant, found[0].directory_digest)
-        told = {}
+        offers = {}
         for one in found:
             asked = view.run.approvals.get(one.approval.id)
             if asked is not None and one.approval.run_id == view.run_id:
                 approval = as_people(replace(one.approval, contributors=barred_from(view.run, asked)), people)
                 voter = voter_of(person, people.entry(person), slack, approval, people)
-                told[approval.id] = talk.offered(approval, voter, comments_of(view.run, approval.id, people), one.now)
-        return told
+                offers[approval.id] = talk.offered(approval, voter, comments_of(view.run, approval.id, people), one.now)
+        return offers
 
     async def _say(self, connection: Connection, asked: SayRequest, slack: Membership, *, lock: bool) -> SayAnswer:
         named = (asked.tenant_id, asked.approval_id)

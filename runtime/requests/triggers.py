@@ -50,8 +50,8 @@ class Unstarted(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """The workflow and the reason, as the inbox and the answer name them."""
-        told: JsonObject = {"workflow": self.workflow, "version": self.version, "reason": self.reason}
-        return told if self.until is None else {**told, "until": self.until.isoformat()}
+        document: JsonObject = {"workflow": self.workflow, "version": self.version, "reason": self.reason}
+        return document if self.until is None else {**document, "until": self.until.isoformat()}
 
 
 async def start_from_servicenow(
@@ -147,13 +147,13 @@ async def _start_each(
                     started.append(await start_run(connection, workflow, named, definitions))
                     continue
                 async with savepoint(connection):
-                    heard = (f"servicenow:{endpoint}", notification, listens.debounce)
-                    heeded = await arrive(connection, definitions, workflow, named, *heard)
-                if heeded.started is not None:
-                    started.append(heeded.started)
+                    source = (f"servicenow:{endpoint}", notification, listens.debounce)
+                    arrival = await arrive(connection, definitions, workflow, named, *source)
+                if arrival.started is not None:
+                    started.append(arrival.started)
                 else:
-                    told = (stored.name, stored.version, heeded.reason)
-                    unstarted.append(Unstarted(*told, ignored=True, until=heeded.until))
+                    about = (stored.name, stored.version, arrival.reason)
+                    unstarted.append(Unstarted(*about, ignored=True, until=arrival.until))
         except (InputError, ConsistencyError) as error:
             # A plain start finds these errors before its first write; the savepoint undoes the rest.
             log.error("a workflow cannot be started", name=stored.name, version=stored.version, reason=str(error))

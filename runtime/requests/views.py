@@ -135,7 +135,7 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     approval = stored.approval
     open_ = approval.status is ApprovalStatus.REQUESTED
     people = await definitions.directory(connection, approval.tenant_id, stored.directory_digest)
-    stored, said = await conversation(connection, definitions, stored, people)
+    stored, remarks = await conversation(connection, definitions, stored, people)
     approval = stored.approval
     if open_ and approval.kind is not ApprovalKind.IN_DOUBT:
         view = approvals.card_view(stored, None)
@@ -151,7 +151,7 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     inner = StepKey.of(approval.step_key).is_inner
     shown = with_people(as_people(approval, people), view.progress, people)
     fresh = approval.terms.step_up_seconds if approval.kind is ApprovalKind.ACTION else None
-    view = replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(said))
+    view = replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(remarks))
     return replace(view, step_up=fresh)
 
 
@@ -202,12 +202,12 @@ def _granted(run: Run, stored: StoredApproval, people: Directory) -> Granted | N
     found = next((one for one in run.grants.values() if one.approval == stored.approval.id), None)
     if found is None:
         return None
-    told = (found.uses, found.used, found.until)
+    use = (found.uses, found.used, found.until)
     if found.ended_at is not None:
         entry = people.entry(found.ended_by)
-        return Granted(*told, False, entry.name if entry else found.ended_by, found.ended_at.isoformat())
+        return Granted(*use, False, entry.name if entry else found.ended_by, found.ended_at.isoformat())
     open_ = found.left and not run.finished and stored.now <= datetime.fromisoformat(found.until)
-    return Granted(*told, True) if open_ else None
+    return Granted(*use, True) if open_ else None
 
 
 async def receipt_of(connection: Connection, definitions: Definitions, stored: StoredApproval) -> Row | None:
@@ -249,8 +249,8 @@ class RunReader(Struct, frozen=True):
         async with self.database.transaction(tenant) as connection:
             book = await books.read(connection, tenant, run_id)
             if book.purged:
-                gone = f"The run {run_id} is over, and what it held was removed when its retention ended."
-                raise ConsistencyError(gone, remedy="Its audit and its evidence bundle are kept.")
+                words = f"The run {run_id} is over, and what it held was removed when its retention ended."
+                raise ConsistencyError(words, remedy="Its audit and its evidence bundle are kept.")
             return await self.definitions.editions(connection, book)
 
     async def lines(self, tenant: str, run_id: UUID) -> Sequence[bytes]:

@@ -227,8 +227,8 @@ async def _considered(
     if not request.glass:
         about |= {"nonce": request.nonce, "digest": request.digest}
         return consider(asked, voter, request.choice, request.reason, **about)
-    said = (request.reason, request.nonce, request.digest)
-    no = await glass.judged(connection, stored, asked, voter, entry, said)
+    given = (request.reason, request.nonce, request.digest)
+    no = await glass.judged(connection, stored, asked, voter, entry, given)
     return no or glass_vote(asked, voter, request.reason, **about)
 
 

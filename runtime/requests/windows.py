@@ -36,15 +36,15 @@ async def end_window(database: Database, definitions: Definitions, tenant: str, 
             async with savepoint(connection):
                 stored = await documents.startable_workflow(connection, tenant, workflow, None)
                 version = stored.version
-                heeded = await begin(connection, definitions, definitions.compiled(stored), request, reference)
+                arrival = await begin(connection, definitions, definitions.compiled(stored), request, reference)
         except CountersealError as error:
-            told: JsonObject = {"workflow": workflow, "version": version, "reason": str(error)}
+            failure: JsonObject = {"workflow": workflow, "version": version, "reason": str(error)}
             await triggered.settle(connection, tenant, window, FAILED, None, str(error))
-            await inbox.add(connection, *named, "unstarted", told)
+            await inbox.add(connection, *named, "unstarted", failure)
             failed: JsonObject = {"name": workflow, "version": version, "event": window.notification_id}
             await audit.record(connection, tenant, EventType.WORKFLOW_UNSTARTED, request.actor, failed)
             return True
-        run, why = None if heeded.started is None else heeded.started.run_id, heeded.reason
+        run, why = None if arrival.started is None else arrival.started.run_id, arrival.reason
         await triggered.settle(connection, tenant, window, STARTED if run else SKIPPED, run, why or None)
         if run is not None:
             await inbox.add(connection, *named, "runs", str(run))

@@ -64,7 +64,7 @@ class Used(NamedTuple):
     paused: Mapping[str, Any] | None
 
 
-class Kept(NamedTuple):
+class AskedAction(NamedTuple):
     """An action as its account asked for it the first time."""
 
     run_id: UUID
@@ -95,14 +95,14 @@ async def newest(connection: Connection, tenant: str, account: str, call: str, w
     return Earlier(UUID(int=row["run_id"].int), row["going"], bool(row["lately"]), row["policies"], row["code"])
 
 
-async def begin(connection: Connection, tenant: str, account: str, key: str, kept: Kept) -> None:
+async def begin(connection: Connection, tenant: str, account: str, key: str, action: AskedAction) -> None:
     """Remember the run that was started under a key. The caller has the account's turn, and has looked for the key."""
-    await connection.execute(_BEGIN, tenant, account, key, kept.call, kept.run_id, kept.session, kept.policies)
+    await connection.execute(_BEGIN, tenant, account, key, action.call, action.run_id, action.session, action.policies)
 
 
-async def keep(connection: Connection, tenant: str, account: str, key: str, kept: Kept) -> bool:
+async def keep(connection: Connection, tenant: str, account: str, key: str, action: AskedAction) -> bool:
     """Let one more key stand for a run; False if it has ``KEYS_MAX``. The caller has the account's turn."""
-    values = (kept.call, kept.run_id, kept.session, kept.policies, KEYS_MAX)
+    values = (action.call, action.run_id, action.session, action.policies, KEYS_MAX)
     return await connection.fetchval(_KEEP, tenant, account, key, *values) is not None
 
 
@@ -114,7 +114,7 @@ async def used(connection: Connection, tenant: str, account: str, call: str) -> 
     return Used(row["lately"], row["asking"], counted, row["paused"])
 
 
-async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -> Kept | None:
+async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -> AskedAction | None:
     """An action of this account; None if there is none, or if it is another account's."""
     row = await connection.fetchrow(_ONE, tenant, account, run_id)
     return None if row is None else _kept(row)
@@ -122,13 +122,13 @@ async def one(connection: Connection, tenant: str, account: str, run_id: UUID) -
 
 async def of_session(
     connection: Connection, tenant: str, account: str, session: str | None, before: UUID | None, limit: int
-) -> list[Kept]:
+) -> list[AskedAction]:
     """The actions of an account, or of one session of it, the newest first."""
     return [_kept(row) for row in await connection.fetch(_OF_SESSION, tenant, account, session, before, limit)]
 
 
-def _kept(row: Any) -> Kept:
-    return Kept(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
+def _kept(row: Any) -> AskedAction:
+    return AskedAction(UUID(int=row["run_id"].int), row["call"], row["session"], row["policies"])
 
 
 async def shapes(connection: Connection, tenant: str, stored: StoredWorkflow) -> int:

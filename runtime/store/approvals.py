@@ -197,22 +197,22 @@ def question(row: Any, approval_id: UUID) -> ApprovalRequested:
 
     ``Diverged`` if the book lacks it, or if its values were altered.
     """
-    kept, key = row["kept"], row["run_key"] or b""
+    stored, key = row["kept"], row["run_key"] or b""
     found = [*appends((row["asked_at"],), (row["asked"],), (row["shown"],))] if row["asked"] else []
-    if kept is None:
+    if stored is None:
         for append in found:
             check_stored(append.lines[-1], append.stored, key)
-    return question_in(found, approval_id, kept, key)
+    return question_in(found, approval_id, stored, key)
 
 
 def question_in(
-    found: Sequence[Append], approval_id: UUID, kept: Mapping[str, Any] | None, key: bytes
+    found: Sequence[Append], approval_id: UUID, stored: Mapping[str, Any] | None, key: bytes
 ) -> ApprovalRequested:
     """The question of this approval in one of these appends, whose values were already compared with their lines."""
     for append in found:
         for number, line in enumerate(append.lines):
             if f'"{approval_id}"'.encode() in line and f'"type":"{ApprovalRequested.TYPE}"'.encode() in line:
-                values = append.values.get(number, {}) if kept is None else kept
+                values = append.values.get(number, {}) if stored is None else stored
                 place = append.first_seq + number
                 event = read_line(line, values, key, place, verify=False).event
                 if isinstance(event, ApprovalRequested) and event.approval == approval_id:

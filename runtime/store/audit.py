@@ -44,8 +44,8 @@ async def line(connection: Connection, tenant: str, kind: EventType, actor: Acto
         raise NotFoundError(f"There is no tenant {tenant!r}.", remedy="Create it with `counterseal tenant create`.")
     stream, count = f"tenant:{tenant}", row["audit_count"]
     head = ChainHead(stream, count, row["audit_head"]) if count else ChainHead.of(stream)
-    told: JsonObject = {**data, "stop": row["stop_number"]} if kind in STOPPING else data
-    (made,), _ = append(head, [Event(kind, actor, row["now"], told)])
+    facts: JsonObject = {**data, "stop": row["stop_number"]} if kind in STOPPING else data
+    (made,), _ = append(head, [Event(kind, actor, row["now"], facts)])
     if (notice := notices.of_tenant(kind, actor.id, data)) is not None:
         after_commit(connection, partial(say, notice, tenant=tenant))
     return made

@@ -55,7 +55,7 @@ class FoundWait(Struct, frozen=True):
     going: bool
 
 
-class Kept(Struct, frozen=True):
+class StoredSignal(Struct, frozen=True):
     """A kept signal, and the run that waits for it by now; the run is None if the signal was kept for too long."""
 
     tenant_id: str
@@ -83,10 +83,10 @@ async def processed(connection: Connection, tenant: str, source: str, notice_id:
 
 
 async def add(
-    connection: Connection, tenant: str, source: str, notice_id: str, member: str, told: JsonObject | str
+    connection: Connection, tenant: str, source: str, notice_id: str, member: str, item: JsonObject | str
 ) -> None:
-    """Add ``told`` to a list in the result of a notification that waited for others. Under the engine's role."""
-    await connection.execute(_ADD, tenant, source, notice_id, member, [told])
+    """Add ``item`` to a list in the result of a notification that waited for others. Under the engine's role."""
+    await connection.execute(_ADD, tenant, source, notice_id, member, [item])
 
 
 async def empty(connection: Connection, tenant: str, source: str, notice_id: str) -> None:
@@ -100,14 +100,14 @@ async def reserve_for(connection: Connection, tenant: str, source: str, notice_i
 
 
 async def find(
-    connection: Connection, tenant: str, key: str, kinds: Sequence[str], kept: Notice | None = None
+    connection: Connection, tenant: str, key: str, kinds: Sequence[str], stored: Notice | None = None
 ) -> FoundWait | None:
     """The wait of one of these kinds that a notification with this key is for: an open one, or else the newest.
 
-    A notification that was ``kept`` ends only waits of the runs for which it was kept.
+    A notification that was ``stored`` ends only waits of the runs for which it was kept.
     """
-    meant = (None, None) if kept is None or kept.result is None else (kept.result["run"], kept.received_at)
-    row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *meant)
+    limits = (None, None) if stored is None or stored.result is None else (stored.result["run"], stored.received_at)
+    row = await connection.fetchrow(_FIND, tenant, key, list(kinds), *limits)
     return None if row is None else FoundWait(**row)
 
 

@@ -168,9 +168,9 @@ async def used(connection: Connection, run_id: UUID) -> tuple[list[Json], int]:
     """Read the usage of each model turn in a run and the runs below it, and count the calls that were made there."""
     rows = await connection.fetch(_USED, run_id)
     lines: list[dict[str, Any]] = [json.loads(line) for row in rows for line in row["lines"].split(b"\n")]
-    said = [line["data"] for line in lines if line["type"] in _USING]
+    turns = [line["data"] for line in lines if line["type"] in _USING]
     calls = [call for line in lines if line["type"] == EventType.AGENT_ANSWERED for call in line["data"]["calls"]]
-    return [data["usage"] for data in said if data.get("usage")], sum(not code for _, code in calls)
+    return [data["usage"] for data in turns if data.get("usage")], sum(not code for _, code in calls)
 
 
 async def opened(connection: Connection, run_id: UUID, waits: Sequence[UUID]) -> dict[UUID, int]:

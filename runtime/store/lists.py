@@ -61,10 +61,10 @@ async def several(connection: Connection, ids: Sequence[UUID]) -> list[StoredApp
     rows = await connection.fetch(_SEVERAL, ids)
     runs = {UUID(row["approval"]["run_id"]) for row in rows}
     places = [row["approval"]["n"] for row in rows if row["kept"] is None]
-    told: dict[int, list[Append]] = {}
+    asked_in: dict[int, list[Append]] = {}
     for row in await connection.fetch(_ASKED_IN, [*runs], places):
-        told[row["n"]] = [*appends((row["first_seq"],), (row["lines"],), (row["vals"],))]
-        for append in told[row["n"]]:
+        asked_in[row["n"]] = [*appends((row["first_seq"],), (row["lines"],), (row["vals"],))]
+        for append in asked_in[row["n"]]:
             check_stored(append.lines[-1], append.stored, row["run_key"] or b"")
     found = []
     for row in rows:
@@ -72,6 +72,6 @@ async def several(connection: Connection, ids: Sequence[UUID]) -> list[StoredApp
         if row["kept"] is not None:
             asked = question({**dict(row), "asked": row["lines"], "asked_at": row["first_seq"]}, approval_id)
         else:
-            asked = question_in(told.get(place, ()), approval_id, None, row["run_key"] or b"")
+            asked = question_in(asked_in.get(place, ()), approval_id, None, row["run_key"] or b"")
         found.append(stored_of(row, asked, asked.digest, asked.shown or {}, stated_contributors(asked)))
     return found

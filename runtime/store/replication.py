@@ -46,7 +46,7 @@ async def of(connection: Connection) -> Replication:
     return judged(row["named"], row["waits"], row["standbys"], row["synchronous"], row["hidden"], row["gone"])
 
 
-def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int, gone: int) -> Replication:
+def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int, unconnected: int) -> Replication:
     """Judge the kind of replication by the server's settings and by the connected standbys."""
     setting = f"synchronous_standby_names = {named!r}, synchronous_commit = {waits}"
     if named and waits not in ("off", "local"):
@@ -55,8 +55,8 @@ def judged(named: str, waits: str, standbys: int, synchronous: int, hidden: int,
         return Replication(Kind.SYNCHRONOUS, f"{setting}; {connected} synchronous")
     if standbys:
         return Replication(Kind.ASYNCHRONOUS, f"{standbys} standbys, and {setting}")
-    if gone:
-        return Replication(Kind.UNKNOWN, f"{gone} standbys have a slot and are not connected, and {setting}")
+    if unconnected:
+        return Replication(Kind.UNKNOWN, f"{unconnected} standbys have a slot and are not connected, and {setting}")
     return Replication(Kind.NONE, "no standby is connected")
 
 

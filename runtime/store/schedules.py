@@ -25,7 +25,7 @@ _LISTED = _SQL["listed"]
 _MOMENTS = _SQL["moments"]
 
 
-class Kept(Struct, frozen=True):
+class StoredSchedule(Struct, frozen=True):
     """A schedule as keepers use it: all moments up to ``upto`` are decided. ``next_at`` is None if it has ended."""
 
     version: int
@@ -59,21 +59,21 @@ class Listed(Struct, frozen=True):
     missed: int
 
 
-async def lock(connection: Connection, tenant: str, workflow: str) -> tuple[Kept, Standing] | None:
+async def lock(connection: Connection, tenant: str, workflow: str) -> tuple[StoredSchedule, Standing] | None:
     """Lock a workflow's schedule until the transaction ends; return it and its ``Standing``. None if it had none."""
     await connection.execute(_BEGIN, tenant, workflow)
     row = await connection.fetchrow(_LOCK, tenant, workflow)
     if row is None:
         return None
-    kept = Kept(**row)
-    standing = await connection.fetchrow(_STANDING, tenant, workflow, kept.version)
+    stored = StoredSchedule(**row)
+    standing = await connection.fetchrow(_STANDING, tenant, workflow, stored.version)
     assert standing is not None, "it is one row, whatever is published"
-    return kept, Standing(**standing)
+    return stored, Standing(**standing)
 
 
-async def move(connection: Connection, tenant: str, workflow: str, kept: Kept) -> None:
+async def move(connection: Connection, tenant: str, workflow: str, stored: StoredSchedule) -> None:
     """Store how far a schedule has come. A crash before the commit leaves its moments to the next sweep."""
-    await connection.execute(_MOVE, tenant, workflow, kept.version, kept.schedule, kept.upto, kept.next_at)
+    await connection.execute(_MOVE, tenant, workflow, stored.version, stored.schedule, stored.upto, stored.next_at)
 
 
 async def known(connection: Connection, tenant: str, workflow: str, refs: Sequence[str]) -> frozenset[str]:

@@ -76,14 +76,14 @@ async def _page(connection: Connection, stream: UUID, first: int, end: int) -> l
 def _follow(report: ChainReport, rows: Sequence[asyncpg.Record], observe: Callable[[TenantEvent, str], None]) -> None:
     """Check the lines of a page, each against the chain and against the other columns of its row."""
     for row in rows:
-        place, told = report.count + 1, list[TenantEvent]()
+        place, events = report.count + 1, list[TenantEvent]()
         if row["seq"] != report.count:
             raise _broken(f"line {place} is missing")
-        if not report.follow(iter([row["line"]]), [1], told.append):
+        if not report.follow(iter([row["line"]]), [1], events.append):
             raise _broken(str(report.problem))
         if report.head != row["hash"]:
             raise _broken(f"line {place} does not come to the hash beside it: it, or a line before it, was changed")
-        (event,) = told
+        (event,) = events
         if event["type"] != row["type"]:
             raise _broken(f"line {place} is {event['type']}, and the column beside it says {row['type']}")
         observe(event, report.head)

@@ -10,7 +10,7 @@ from msgspec import Struct
 from core.db import Connection
 from runtime.engine.model.rows import Claim
 from runtime.store import triggered
-from runtime.store.inbox import Kept
+from runtime.store.inbox import StoredSignal
 from runtime.store.statements import statements
 
 # As sweeps.sql has it.
@@ -31,7 +31,7 @@ class Due(Struct, frozen=True):
     It has expired leases by run, waits as (run, step key, wait, age in seconds), and the numbers of messages and steps
     that were freed for others.
 
-    ``kept``: signals that now have a wait, or that were kept for too long. ``purges``: runs whose retention is over.
+    ``signals``: those that now have a wait, or that were kept for too long. ``purges``: runs whose retention is over.
     ``changed``: tenants with a change of policy or pauses that has left work to the keepers. ``untold``: ended effects,
     by tenant and key, for whose end a step still waits. ``long_open``: open runs that have waited for steps long
     enough. ``windows``: windows of triggers that are over, by tenant, workflow and reference. ``unordered``: tenants
@@ -43,7 +43,7 @@ class Due(Struct, frozen=True):
     leases: tuple[tuple[UUID, Claim], ...]
     waits: tuple[tuple[UUID, str, UUID, float], ...]
     freed: int
-    kept: tuple[Kept, ...]
+    signals: tuple[StoredSignal, ...]
     purges: tuple[UUID, ...]
     changed: tuple[str, ...]
     untold: tuple[tuple[str, str], ...]
@@ -67,7 +67,7 @@ async def due(connection: Connection, lease: timedelta, *, whole: bool) -> Due:
         tuple((UUID(run), Claim(key, UUID(lease), epoch)) for run, key, lease, epoch in row["leases"] or ()),
         tuple((UUID(run), key, UUID(wait), age) for run, key, wait, age in row["waits"] or ()),
         row["freed"],
-        tuple(Kept(tenant, source, key, run and UUID(run)) for tenant, source, key, run in row["kept"] or ()),
+        tuple(StoredSignal(tenant, source, key, run and UUID(run)) for tenant, source, key, run in row["kept"] or ()),
         tuple(UUID(run) for run in row["purges"] or ()),
         tuple(row["changed"] or ()),
         tuple((tenant, key) for tenant, key in row["untold"] or ()),

@@ -167,19 +167,19 @@ def _places(row: Any) -> tuple[Definition, ChainHead]:
 
 
 def _folded(row: Any, definition: Definition, head: ChainHead, graphs: Sequence[Graph]) -> Run:
-    book, kept, key = _appends(row), row["state"], definition.run_key
+    book, packed, key = _appends(row), row["state"], definition.run_key
     if not book or book[-1].first_seq + len(book[-1].lines) < head.count:
         raise Unfinished(f"The book of run {definition.run_id} is not read whole.", remedy="Try again.")
-    if kept is None:
+    if packed is None:
         run, before, since = unopened(definition.run_id, key, graphs[0]), ChainHead.of(head.stream), book
         recorded = since
     else:
         opening, *since = book
         # The kept state covers the append that stored it, which is the first one here after the opening.
         recorded = since[1:]
-        if not since or not names(since[0].lines[-1], KEPT, kept, key):
+        if not since or not names(since[0].lines[-1], KEPT, packed, key):
             raise Diverged(f"The kept state of run {definition.run_id} does not have the digest that its book names")
-        run, before = unpack(kept, definition.run_id, key)
+        run, before = unpack(packed, definition.run_id, key)
         first = next(opening.events(key))
         run.opened_at = first.at
         run.trigger = first.event.inputs or {} if isinstance(first.event, RunOpened) else {}

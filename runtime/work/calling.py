@@ -96,9 +96,9 @@ async def inquire(connectors: Connectors, work: Inquire) -> Probe:
     delay = _delay(asked.retry_after_seconds)
     probe = replace(asked, evidence=clean(asked.evidence), retry_after_seconds=delay)
     probe = replace(probe, busy_seconds=_delay(asked.busy_seconds))
-    kept = _kept(asked.done, happened=True) if asked.done is not None else None
-    assert not isinstance(kept, Unfit), "an effect that happened is done"
-    return replace(probe, done=kept)
+    done = _kept(asked.done, happened=True) if asked.done is not None else None
+    assert not isinstance(done, Unfit), "an effect that happened is done"
+    return replace(probe, done=done)
 
 
 def _kept(done: Done, *, happened: bool) -> Done | Unfit:
@@ -113,12 +113,12 @@ def _kept(done: Done, *, happened: bool) -> Done | Unfit:
         usage = None
     external_id = None if done.external_id is None else clean(done.external_id, EXTERNAL_ID_CHARACTERS_MAX)
     altered: JsonObject = {clean(name, CODE_CHARACTERS_MAX): _both(each) for name, each in done.altered.items()}
-    kept = replace(done, external_id=external_id, usage=usage, altered=altered)
+    cleaned = replace(done, external_id=external_id, usage=usage, altered=altered)
     problem = unfit(done.output, "The output") or (None if type(done.output) is dict else "The output is no object.")
     if problem is None:
-        return kept
+        return cleaned
     log.warning("a part of an answer cannot be kept", problem=problem)
-    return replace(kept, output=storable(done.output)) if happened else Unfit(replace(kept, output={}), problem)
+    return replace(cleaned, output=storable(done.output)) if happened else Unfit(replace(cleaned, output={}), problem)
 
 
 def _both(value: Any) -> JsonObject:
@@ -129,9 +129,9 @@ def _both(value: Any) -> JsonObject:
 
 def _begun(parked: Parked) -> Parked:
     """The storable part of a durable operation's report of its start. The rest is dropped, because it has begun."""
-    kept = _kept(Done(parked.output, parked.external_id), happened=True)
-    assert isinstance(kept, Done), "an effect that happened is done"
-    return Parked(kept.external_id, kept.output, parked.secrets)
+    cleaned = _kept(Done(parked.output, parked.external_id), happened=True)
+    assert isinstance(cleaned, Done), "an effect that happened is done"
+    return Parked(cleaned.external_id, cleaned.output, parked.secrets)
 
 
 def _countable(usage: Usage) -> bool:
@@ -214,8 +214,8 @@ class Calling:
         try:
             outcome = await self._holding.lease.call(self._send)
             if isinstance(outcome, NotSent | InDoubt):
-                told = outcome.retry_after_seconds
-                await note_busy(self._tools, self._hold.met, self._work.operation, self._work.call, told)
+                delay = outcome.retry_after_seconds
+                await note_busy(self._tools, self._hold.met, self._work.operation, self._work.call, delay)
             return await self._holding.commit(settled, known=True)
         except (LostLease, Purged) as over:
             await self._tell(outcome)

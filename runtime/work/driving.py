@@ -144,8 +144,8 @@ class Drive:
     async def _read_before(self, work: ReadBefore) -> Next:
         found = await self._holding.lease.call(lambda: read_before(self._holding.now().met.connectors, work))
         if isinstance(found, NotSent | InDoubt):
-            told = found.retry_after_seconds
-            await note_busy(self._tools, self._holding.now().met, work.operation, work.call, told)
+            delay = found.retry_after_seconds
+            await note_busy(self._tools, self._holding.now().met, work.operation, work.call, delay)
         # What was read stays as it is, because a reversal writes it back; the words of a failure are shown.
         read = found if isinstance(found, Before) else Secrets.of(work.operation, work.call.input).failure(found)
         chance = random.random()

@@ -131,8 +131,8 @@ async def read_claimed(
     (claim, owner), met = claim_of(record), recent.get(UUID(record["run"]["run_id"]))
     if met is None or not _is_first(met, record, claim):
         async with database.connection() as connection:
-            view, sent, came = await _read(connection, record, definitions, met, (began, answered))
-            met = recent.put(await meet(connection, definitions, connectors, view, sent, came))
+            view, sent, arrived = await _read(connection, record, definitions, met, (began, answered))
+            met = recent.put(await meet(connection, definitions, connectors, view, sent, arrived))
             if not _is_ready(met, claim):  # our own append came in between, and the claim did not see it
                 asked = Lease.now()
                 view = await load(connection, met.view.run_id, definitions.graphs, before=met.exact)

@@ -65,7 +65,7 @@ def test_each_call_has_one_result_in_its_place() -> None:
         (StepFailed(detail={"class": "authorization", "code": "policy_denied"}), CallResult.DENIED),
     ):
         chat = chat_of(told(*FIRST, ("a/1/1", end), ("a/2", StepSucceeded([], output={"text": "bye"}))), "a")
-        assert [(one.role, one.step, one.came) for one in chat.shown] == [
+        assert [(one.role, one.step, one.outcome) for one in chat.shown] == [
             ("system", "", ""),
             ("user", "", ""),
             ("assistant", "a/1", ""),

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.engine.model.rows import Claim
 from runtime.store import sweeps
-from runtime.store.inbox import Kept
+from runtime.store.inbox import StoredSignal
 from tests.support.rows import ago, change, put, put_run, read, uid
 
 # The rows are of no book.
@@ -134,8 +134,8 @@ async def test_an_end_that_nobody_was_told_of_is_found_now_and_then(runtime: Any
     assert (await due(runtime, whole=False)).untold == ()
 
 
-def kept(notice: str, run: int | None, tenant: str = "acme", source: str = "signal") -> Kept:
-    return Kept(tenant, source, notice, None if run is None else uid(run))
+def kept(notice: str, run: int | None, tenant: str = "acme", source: str = "signal") -> StoredSignal:
+    return StoredSignal(tenant, source, notice, None if run is None else uid(run))
 
 
 @pytest.mark.req("V-10")
@@ -169,7 +169,7 @@ async def test_a_kept_signal_is_found_with_the_wait_that_it_is_for(runtime: Any)
     await put_wait(runtime, "acme", 17, 5, correlation_key="h")
     await came("a child's result to a signal's wait", "h", 3, source="run")
     expected = [kept("first", 1), kept("theirs", 3, "beta"), kept("child", 5, source="run")]
-    assert sorted((await due(runtime)).kept, key=lambda one: one.notification_id) == [expected[2], *expected[:2]]
+    assert sorted((await due(runtime)).signals, key=lambda one: one.notification_id) == [expected[2], *expected[:2]]
 
 
 @pytest.mark.req("V-10")
@@ -182,8 +182,8 @@ async def test_a_signal_is_kept_for_30_days_and_a_child_s_result_for_as_long_as_
         await put(runtime.database, "inbox", "acme", **row, source="run")
         await put(runtime.database, "inbox", "beta", **row, processed_at=ago(days=1))
     await put(runtime.database, "inbox", "beta", notification_id="of no wait", received_at=ago(days=50))
-    assert (await due(runtime)).kept == (kept("longer", None), kept("long", None))
-    assert (await due(runtime, whole=False)).kept == (kept("longer", None), kept("long", None))
+    assert (await due(runtime)).signals == (kept("longer", None), kept("long", None))
+    assert (await due(runtime, whole=False)).signals == (kept("longer", None), kept("long", None))
 
 
 async def test_messages_and_steps_that_nobody_finished_are_set_free_and_no_others(runtime: Any) -> None:

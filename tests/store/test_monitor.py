@@ -21,7 +21,7 @@ from runtime.keep.dispatcher import Dispatcher
 from runtime.keep.erasing import purge
 from runtime.keep.log_signing import LogSigner
 from runtime.requests import policies, publishing
-from runtime.requests.monitoring import Findings, Kept, monitor
+from runtime.requests.monitoring import Findings, KnownCheckpoint, monitor
 from tests.support.runtime_stage import ACTOR
 from tests.support.trouble import Forger
 
@@ -57,7 +57,7 @@ class Office(Forger):
         self.private = ed25519.Ed25519PrivateKey.generate()
         self.key = NoteKey("test", Kind.ED25519, self.private.public_key().public_bytes_raw())
         self.runs: dict[str, UUID] = {}
-        self.kept: list[Kept] = []
+        self.kept: list[KnownCheckpoint] = []
 
     def signer(self, memory: str = "memory") -> LogSigner:
         places = (Memory(self.folder / memory), self.folder / "log")
@@ -93,7 +93,7 @@ class Office(Forger):
         signed, refused = await self.signer(memory).turn(["acme"])
         if signed:
             data = (self.folder / "log" / "acme" / "checkpoint").read_bytes()
-            self.kept.append(Kept(f"kept {len(self.kept)}", data))
+            self.kept.append(KnownCheckpoint(f"kept {len(self.kept)}", data))
         return refused
 
     async def compare(self, ring: Ring | None = None) -> Findings:

@@ -37,8 +37,8 @@ RESULT = "Your last answer is nothing but JSON that fits this JSON Schema:\n{sch
 class Shown(Struct, frozen=True):
     """One message that a model was shown: its role, and for a result its call.
 
-    ``step`` is the step that it comes from, "" for the agent's beginning. For a result, ``came`` is what became of the
-    call, ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole
+    ``step`` is the step that it comes from, "" for the agent's beginning. For a result, ``outcome`` is what became of
+    the call, ``source`` the operation, question or workflow, ``id`` the model's own id of the call, ``value`` the whole
     output or error as it was recorded. For a turn, ``value`` is the model's output. ``refused`` says that nothing was
     done. ``past`` says that the message belongs to an earlier agent. A past result has its ``operation``; ``secret``
     says that its output has secrets.
@@ -47,7 +47,7 @@ class Shown(Struct, frozen=True):
     role: str
     step: str
     value: Json
-    came: str = ""
+    outcome: str = ""
     source: str = ""
     tool: str = ""
     id: str = ""
@@ -59,7 +59,7 @@ class Shown(Struct, frozen=True):
     @property
     def refused(self) -> bool:
         """True for the result of a call that was not done: no value can come from it."""
-        return self.role == "tool" and self.came != CallResult.DONE
+        return self.role == "tool" and self.outcome != CallResult.DONE
 
 
 class Conversation(Struct, frozen=True):
@@ -79,25 +79,25 @@ class Conversation(Struct, frozen=True):
 class ConversationCache(Struct):
     """A cache of the conversations of the agents that were used last, by run and agent."""
 
-    _kept: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
+    _conversations: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
 
     def known(
-        self, run: UUID, agent: str, turn: str, mark: str, heard: Callable[[], Sequence[Heard | None]]
+        self, run: UUID, agent: str, turn: str, mark: str, read: Callable[[], Sequence[Heard | None]]
     ) -> Conversation:
         """The conversation up to a turn. ``mark`` is the running digest of the messages before its answer.
 
-        ``heard`` returns the conversation; it is called once a turn.
+        ``read`` returns the conversation; it is called once a turn.
         """
-        before = self._kept.pop((run, agent), None)
+        before = self._conversations.pop((run, agent), None)
         if before is None or (before.turn, before.mark) != (turn, mark):
-            conversation = [*heard()]
+            conversation = [*read()]
             goes_on = before is not None and before.listener.knows_the_beginning_of(conversation)
             listener = before.listener if before is not None and goes_on else Listener()
             listener.listen(conversation)
             before = Conversation(turn, mark, listener, digest_of(conversation))
-        self._kept[run, agent] = before
-        while len(self._kept) > KEPT_MAX:
-            self._kept.popitem(last=False)
+        self._conversations[run, agent] = before
+        while len(self._conversations) > KEPT_MAX:
+            self._conversations.popitem(last=False)
         return before
 
 
@@ -127,7 +127,7 @@ class _Turn(Struct):
     key: str
     output: Json
     answered: e.AgentAnswered | None = None
-    came: dict[int, tuple[CallResult, Json]] = field(default_factory=dict)
+    results: dict[int, tuple[CallResult, Json]] = field(default_factory=dict)
 
 
 # The events of other agents, by run and key of the agent, as the books of those runs hold them.
@@ -172,8 +172,8 @@ def _read(recorded: Iterable[RecordedEvent], key: str) -> tuple[e.AgentBegan, di
         elif step.startswith(f"{key}/"):
             at = StepKey.of(step)
             turn, call = at.turn, at.call
-            if call and turn in turns and (said := _result(event)) is not None:
-                turns[turn].came[call] = said
+            if call and turn in turns and (result := _result(event)) is not None:
+                turns[turn].results[call] = result
             elif not call and isinstance(event, e.StepSucceeded):
                 turns[turn] = _Turn(step, event.output)
             elif not call and isinstance(event, e.AgentAnswered):
@@ -225,22 +225,22 @@ def _add(chat: Chat, turn: _Turn) -> None:
         return
     if answered.problem:
         chat.shown.append(Shown("user", turn.key, answered.problem, problem=answered.problem))
-    results, said = [], []
+    results, digests = [], []
     for number, call in enumerate(answered.said or (), start=1):
         refused = call.get("refused")
-        came, value = turn.came.get(number, (CallResult.REFUSED, ASKED_BEFORE if refused is None else refused))
+        outcome, value = turn.results.get(number, (CallResult.REFUSED, ASKED_BEFORE if refused is None else refused))
         step = f"{turn.key}/{number}"
         place = (str(call.get("source", "")), str(call.get("tool", "")), str(call["id"]))
-        results.append(Shown("tool", step, value, str(came), *place))
-        said.append(result_digest(came, value))
-    if said:
+        results.append(Shown("tool", step, value, str(outcome), *place))
+        digests.append(result_digest(outcome, value))
+    if digests:
         chat.shown += results
-        chat.digest = digest([chat.digest, *said])
+        chat.digest = digest([chat.digest, *digests])
 
 
-def result_digest(came: CallResult, value: Json) -> str:
+def result_digest(outcome: CallResult, value: Json) -> str:
     """The digest of a call's result, as it goes into the running digest."""
-    return digest(value) if came is CallResult.REFUSED else digest([str(came), value])
+    return digest(value) if outcome is CallResult.REFUSED else digest([str(outcome), value])
 
 
 def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
@@ -260,18 +260,18 @@ def messages(node: AgentNode, chat: Chat, limit: str) -> Iterator[JsonObject]:
 
 
 def _answer(output: Json) -> JsonObject:
-    said: Mapping[str, Json] = output if isinstance(output, dict) else {}
-    calls = said.get("tool_calls")
-    message: JsonObject = {"role": "assistant", "content": said.get("text") or ""}
+    answer: Mapping[str, Json] = output if isinstance(output, dict) else {}
+    calls = answer.get("tool_calls")
+    message: JsonObject = {"role": "assistant", "content": answer.get("text") or ""}
     return {**message, "tool_calls": calls} if calls else message
 
 
 def _result_content(node: AgentNode, one: Shown) -> str:
-    if one.came == CallResult.DONE:
+    if one.outcome == CallResult.DONE:
         schema = schema_of(node, one)
         return HIDDEN if schema is None else done_message(schema, one.value)
     error = one.value if isinstance(one.value, dict) else {"message": one.value}
-    return result_message(CallResult(one.came), str(error.get("message") or ""), sent="sent" in error)
+    return result_message(CallResult(one.outcome), str(error.get("message") or ""), sent="sent" in error)
 
 
 def schema_of(node: AgentNode, one: Shown) -> JsonObject | None:

@@ -47,9 +47,9 @@ def ahead(node: AgentNode, agent: Agent) -> Ahead | None:
         return Ahead(True)
     if agent.stage is Stage.BEGUN:
         return Ahead(False)
-    came = {call.came for call in agent.calls.values()}
+    outcomes = {call.came for call in agent.calls.values()}
     # People may still be asked about other calls of this turn. The agent does not wait for their answers.
-    if node.fails_if_denied and agent.stage is Stage.CALLS and came & {CallResult.DENIED, CallResult.REJECTED}:
+    if node.fails_if_denied and agent.stage is Stage.CALLS and outcomes & {CallResult.DENIED, CallResult.REJECTED}:
         words = "A call of the agent was denied or rejected, and `on_denied` says that it fails then."
         return Ahead(True, StepError(ErrorClass.AUTHORIZATION, "agent_denied", words).to_json())
     waits = agent.stage is Stage.CALLS and not all(call.over for call in settled(agent))
@@ -97,5 +97,5 @@ def due(node: AgentNode, key: str, agent: Agent) -> Iterator[str]:
 
 def heard(agent: Agent) -> str:
     """The digest of all messages, including the results of the current turn."""
-    said = [agent.calls[number].said for number in sorted(agent.calls)]
-    return digest([agent.digest, *said]) if said else agent.digest
+    results = [agent.calls[number].said for number in sorted(agent.calls)]
+    return digest([agent.digest, *results]) if results else agent.digest

@@ -45,9 +45,9 @@ def result_of_error(error: JsonObject) -> CallResult:
     return _CODES.get(str(error.get("code")), CallResult.FAILED)
 
 
-def result_message(came: CallResult, reason: str, *, sent: bool = False) -> str:
+def result_message(outcome: CallResult, reason: str, *, sent: bool = False) -> str:
     """The message of a call without an output. ``sent`` says that the call may have been done all the same."""
-    content: JsonObject = {"status": str(came), "what": _MAY_BE_DONE if sent else _WORDS[came], "reason": reason}
+    content: JsonObject = {"status": str(outcome), "what": _MAY_BE_DONE if sent else _WORDS[outcome], "reason": reason}
     return _cut(canonical_bytes(content).decode())
 
 

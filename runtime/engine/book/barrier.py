@@ -131,8 +131,8 @@ def begin(
 
 def _operation(run: Run, graph: Graph, item: Planned) -> str:
     """The operation of a planned step; for a call of an agent, its tool's operation."""
-    spoken = run.spoken.get(item.key)
-    return item.leaf.operation if spoken is None else graph.leaf(item.key, spoken.tool).operation
+    values = run.spoken.get(item.key)
+    return item.leaf.operation if values is None else graph.leaf(item.key, values.tool).operation
 
 
 def checkpoint_of(number: int, state: State) -> CheckpointRow:

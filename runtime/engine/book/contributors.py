@@ -213,7 +213,7 @@ def added_by(state: State, key: str) -> str:
 
 def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> None:
     """Mark the results and writes of a super-step's finished steps with those who shaped them."""
-    said = _of_waits(run) if run.waits else {}
+    of_waits = _of_waits(run) if run.waits else {}
     over = [row for row in rows if row.status in (StepState.SUCCEEDED, StepState.FAILED_TERMINAL)]
     for vote in run.votes:  # the reason of a vote is a part of a gate's result, and of a failure
         key = run.approvals[vote.approval_id].step_key if vote.reason else ""
@@ -222,20 +222,20 @@ def settled(run: Run, state: State, rows: Sequence[StepRow], graph: Graph) -> No
         row = next((row for row in over if row.key == key), None)
         if row is not None and (isinstance(graph.leaf(key), GateNode) or row.status is StepState.FAILED_TERMINAL):
             _add(state, f"{VOTES}{key}", [mark(Role.FORM_FILLER, f"person:{vote.person_id}", _node(key))])
-    if not said and not state.shaped:
+    if not of_waits and not state.shaped:
         return
     whole = {*state.shaped.get(RUN, ())}
     # All marks are computed before any is added: no step sees what the others of its super-step write.
-    made = [(row, _from_outside(state, said, row.key) | _used(state, graph, row) - whole) for row in over]
+    made = [(row, _from_outside(state, of_waits, row.key) | _used(state, graph, row) - whole) for row in over]
     for row, marks in made:
         _add(state, f"steps.{row.key}", marks)
         for name in (row.writes or {}) if row.status is StepState.SUCCEEDED else ():
             _add(state, REFERENCE if name.startswith("$") else f"state.{name}", marks)
 
 
-def _from_outside(state: State, said: Mapping[str, set[str]], key: str) -> set[str]:
+def _from_outside(state: State, of_waits: Mapping[str, set[str]], key: str) -> set[str]:
     """The marks that a step got from outside its run's flow: from the end of its wait, or with the data it read."""
-    return {*said.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
+    return {*of_waits.get(key, ()), *state.shaped.get(f"steps.{key}", ())}
 
 
 def _of(prefix: str) -> tuple[str, ...]:

@@ -227,8 +227,8 @@ class Draft:
 
     def leaf(self, key: str) -> Leaf:
         """The leaf of a step key, which may be that of an agent's turn or call."""
-        spoken = self.run.spoken.get(key)
-        return self.graph.leaf(key, None if spoken is None else spoken.tool or None)
+        values = self.run.spoken.get(key)
+        return self.graph.leaf(key, None if values is None else values.tool or None)
 
     # -- the book ----------------------------------------------------------------------------------------------------
 

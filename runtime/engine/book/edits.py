@@ -57,8 +57,8 @@ def retraced(trace: Trace, changed: Mapping[str, Json]) -> Trace:
     """The origins, where edited values count as given by a person."""
     if not changed:
         return trace
-    facts, told = {**trace.facts}, trace.recorded["arguments"]
-    arguments: JsonObject = {**told} if isinstance(told, dict) else {}
+    facts, traced = {**trace.facts}, trace.recorded["arguments"]
+    arguments: JsonObject = {**traced} if isinstance(traced, dict) else {}
     for name in changed:
         if f"{ORIGIN}{name}" in facts:
             facts |= {f"{ORIGIN}{name}": [[PERSON]], f"{CARRIES}{name}": []}

@@ -101,13 +101,13 @@ def _void(run: Run, asked: ApprovalRow, answer: ApprovalMove, step: StepRow | No
     error = _error(step)
     if step is not None and _has_failed(run, step) and not _asked_later(run, asked):
         return End(CardState.SUPERSEDED, str(error.get("code") or DENIED), str(error.get("message") or ""))
-    said = _SAID.get(answer.why or "", "")
+    sentence = _SAID.get(answer.why or "", "")
     if answer.changed and answer.why is None:
         words = " ".join(map(_change, answer.changed))
         if step is not None and step.status is StepState.SUCCEEDED:
             words += " There was nothing left to do."
         return End(CardState.SUPERSEDED, CHANGED, words, tuple(answer.changed))
-    return End(CardState.SUPERSEDED, answer.why or REPLACED, said or answer.reason or "")
+    return End(CardState.SUPERSEDED, answer.why or REPLACED, sentence or answer.reason or "")
 
 
 def _change(change: JsonObject) -> str:
@@ -137,8 +137,8 @@ def _performed(run: Run, receipt: ReceiptRow, step: StepRow | None) -> End:
             return End(CardState.EXECUTING, BEGUN, "It was begun outside, and its end is still to come.")
         if _has_failed(run, step):
             failed = _error(step)
-            said = f"It was begun outside, and failed there: {failed.get('message') or ''}"
-            return End(CardState.FAILED, str(failed.get("code") or ""), said)
+            sentence = f"It was begun outside, and failed there: {failed.get('message') or ''}"
+            return End(CardState.FAILED, str(failed.get("code") or ""), sentence)
         if step.status is StepState.CANCELED:
             return End(CardState.CANCELED, CANCELED, f"It was begun outside. {_who_canceled(run, step)}")
     return End(state, str(error.get("code") or ""), words)

@@ -62,5 +62,5 @@ def _of_others(family: Family | None, run_id: UUID, key: str) -> list[JsonObject
 
 
 def _kept(run_id: UUID, failure: JsonObject, again: int | None = None) -> JsonObject:
-    kept: JsonObject = {name: failure[name] for name in ("approval", "at", "code")}
-    return kept | {"run": str(run_id), "again": failure["again"] if again is None else again}
+    facts: JsonObject = {name: failure[name] for name in ("approval", "at", "code")}
+    return facts | {"run": str(run_id), "again": failure["again"] if again is None else again}

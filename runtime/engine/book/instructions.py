@@ -302,11 +302,11 @@ def still_approved(view: RunView, run: Run, receipt: ReceiptRow) -> UUID | None:
 
 
 def _vote(row: VoteRow, asked: ApprovalRow) -> Vote:
-    said = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
+    ballot = (Choice(row.choice), row.reason, frozenset(row.groups), VoteChannel(row.channel))
     grant = None if row.grant is None else Grant.from_json(row.grant)
     at = "" if row.at is None else row.at.isoformat()
-    told = (at, asked.action_digest, grant, row.on_behalf or "")
-    return Vote(row.person_id, row.person_id, *said, *told, glass=bool(row.glass))
+    binding = (at, asked.action_digest, grant, row.on_behalf or "")
+    return Vote(row.person_id, row.person_id, *ballot, *binding, glass=bool(row.glass))
 
 
 def _last_wait(run: Run, step_key: str) -> WaitRow | None:

@@ -154,8 +154,8 @@ def _until(at: datetime, event: StepRetryScheduled) -> JsonObject:
 
 def of_tenant(kind: E, actor: str, data: JsonObject) -> Notice | None:
     """The log line of an event of a tenant; None if it has none."""
-    said = OF_TENANTS.get(kind)
-    return None if said is None else (said.level, said.words, _facts(said, data, actor))
+    form = OF_TENANTS.get(kind)
+    return None if form is None else (form.level, form.words, _facts(form, data, actor))
 
 
 def _public(event: Event, members: tuple[str, ...]) -> JsonObject:
@@ -183,6 +183,6 @@ def _operation(step: str, data: JsonObject, run: Run, graph: Graph) -> JsonObjec
         return {OPERATION: named}
     if StepKey.of(step).node not in graph.leaves:  # who takes an expired lease away needs no graph, and reads none
         return {}
-    spoken = run.spoken.get(step)
-    leaf = graph.leaf(step, None if spoken is None else spoken.tool or None)
+    values = run.spoken.get(step)
+    leaf = graph.leaf(step, None if values is None else values.tool or None)
     return {OPERATION: leaf.operation} if isinstance(leaf, OperationNode) else {}

@@ -213,8 +213,8 @@ def parts(event: Event) -> tuple[JsonObject, JsonObject]:
     for (name, private, default), value in zip(_FIELDS[event.TYPE], astuple(event), strict=True):
         if value is default or (default is not NODEFAULT and value == default):
             continue
-        kept = values if private else facts
-        kept[name] = value if type(value) in _PLAIN or not isinstance(value, _NAMED) else to_builtins(value)
+        members = values if private else facts
+        members[name] = value if type(value) in _PLAIN or not isinstance(value, _NAMED) else to_builtins(value)
     return facts, values
 
 

@@ -89,13 +89,13 @@ def barred(found: list[Refusal], run: Run, key: str, people: Directory) -> StepE
 
 def words(found: Iterable[Refusal], people: Directory) -> str:
     """Every refusal in words: who, when, why, and at whose request."""
-    said = []
+    sentences = []
     for one in found:
         names = [people.entries[who].name if who in people.entries else who for who in (one.by, *one.askers)]
         why = (one.reason or "no reason was given").rstrip(".")
         asked = f" (asked by {', '.join(names[1:])})" if names[1:] else ""
-        said.append(f"It was rejected before, on {one.at:%Y-%m-%d %H:%M} UTC by {names[0]}{asked}: {why}.")
-    return " ".join(said)
+        sentences.append(f"It was rejected before, on {one.at:%Y-%m-%d %H:%M} UTC by {names[0]}{asked}: {why}.")
+    return " ".join(sentences)
 
 
 # Whoever asks for a refused action never decides it, whatever policy allows.

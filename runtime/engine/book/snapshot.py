@@ -63,9 +63,9 @@ def pack(run: Run, before: ChainHead) -> bytes:
     return orjson.dumps(whole, default=_seconds)
 
 
-def unpack(kept: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
+def unpack(packed: bytes, run_id: UUID, run_key: bytes) -> tuple[Run, ChainHead]:
     """Read what ``pack`` wrote. The trigger is not in it: the book's first line has it."""
-    whole: dict[str, Any] = orjson.loads(kept)
+    whole: dict[str, Any] = orjson.loads(packed)
     head = ChainHead(f"run:{run_id}", *whole.pop("head"))
     for name, key in _ROWS.items():
         whole[name] = {row[key]: _spanned(row) for row in whole[name]}

@@ -87,9 +87,9 @@ def conclude(draft: Closing) -> None:
 
 def result_of(run: Run, key: str, end: Ahead) -> JsonObject:
     """The result with which an agent's end completes its wait."""
-    spoken = run.spoken.get(key) or AgentValues(key)
-    error = end.error or spoken.error
-    return {"output": spoken.result} if error is None else {"error": error}
+    values = run.spoken.get(key) or AgentValues(key)
+    error = end.error or values.error
+    return {"output": values.result} if error is None else {"error": error}
 
 
 def remembered(leaf: LeafNode, state: State, constants: Mapping[str, object], key: str) -> JsonObject:
@@ -157,11 +157,11 @@ UNKNOWN, ARGUMENTS, LIMIT, BEFORE = "unknown_tool", "arguments", "limit", "asked
 
 def answered(node: AgentNode, agent: Agent, fixed: Mapping[str, Json], output: Json) -> AgentAnswered:
     """Parse an answer of this agent's model."""
-    said: JsonObject = output if isinstance(output, dict) else {}
-    calls = said.get("tool_calls")
+    message: JsonObject = output if isinstance(output, dict) else {}
+    calls = message.get("tool_calls")
     if isinstance(calls, list) and calls:
         return _calls(node, agent, fixed, [cast(JsonObject, call) for call in calls])
-    return _answer(node, agent, str(said.get("text") or ""))
+    return _answer(node, agent, str(message.get("text") or ""))
 
 
 def _answer(node: AgentNode, agent: Agent, text: str) -> AgentAnswered:

@@ -57,5 +57,5 @@ def _turn(leased: Leased, leaf: Leaf, go_on: Callable[[Leased, Leaf], Next]) -> 
         return work
     if chat.digest != agent.digest:
         raise Diverged("the messages of an agent are not those that its run has counted")
-    said: list[Json] = [*messages(node, chat, agent.limit)]
-    return replace(work, call=replace(work.call, input={**settings(node, agent), "messages": said}))
+    conversation: list[Json] = [*messages(node, chat, agent.limit)]
+    return replace(work, call=replace(work.call, input={**settings(node, agent), "messages": conversation}))

@@ -59,17 +59,17 @@ def bind(action: Action, decision: Decision) -> Bound:
     return Bound(action_digest(action, asked_by(decision), read), read)
 
 
-def earlier_binding(action: Action, decision: Decision, kept: Mapping[str, Any] | None, bound: str) -> Bound | None:
+def earlier_binding(action: Action, decision: Decision, stored: Mapping[str, Any] | None, bound: str) -> Bound | None:
     """The earlier binding, if it also holds for this action and decision; None if it does not.
 
-    ``kept`` is the stored action, if it is still known, and ``bound`` its digest.
+    ``stored`` is the stored action, if it is still known, and ``bound`` its digest.
     """
-    read, names = (kept or {}).get(READ), tuple[str, ...]()
+    read, names = (stored or {}).get(READ), tuple[str, ...]()
     if isinstance(read, list):
         names = tuple(map(str, read))
         now = action_digest(action, asked_by(decision), names)
     else:
-        version = action.target_version if kept is None else _version_in(kept)
+        version = action.target_version if stored is None else _version_in(stored)
         now = versioned_digest(replace(action, target_version=version), asked_by(decision))
     return Bound(bound, names) if now == bound else None
 
@@ -88,23 +88,23 @@ def asked_by(decision: Decision) -> Json:
     return {"rules": rules, "terms": decision.approval.bound()}
 
 
-def _version_in(kept: Mapping[str, Any] | None) -> str | None:
+def _version_in(stored: Mapping[str, Any] | None) -> str | None:
     """The version of the target in a stored action; None if it was not read."""
-    before = (kept or {}).get("before")
+    before = (stored or {}).get("before")
     return before["version"] if isinstance(before, dict) else None
 
 
-def drift(operation: Operation, kept: Mapping[str, Any], action: Action) -> list[JsonObject] | None:
+def drift(operation: Operation, stored: Mapping[str, Any], action: Action) -> list[JsonObject] | None:
     """The values that differ from the bound ones: each ``field`` with ``was`` and ``now``; None if none differ.
 
     ``of`` says whose value it is: the ``target``'s as it was read, or the one that the ``action`` would write. A value
     that is secret, or was not read, is left out.
     """
-    read = kept.get("before")
+    read = stored.get("before")
     before = Before.of_kept(read) if isinstance(read, dict) else None
-    old = rebuilt_action(operation, kept["input"], before)
+    old = rebuilt_action(operation, stored["input"], before)
     secret = {*secret_names(operation.input_schema, old.input), *secret_names(operation.input_schema, action.input)}
-    names = {*old.fields, *(kept.get(READ) or old.before or ())}
+    names = {*old.fields, *(stored.get(READ) or old.before or ())}
     found = _differing("target", _only(old.before, names), _only(action.before, names), secret)
     found += _differing("target", old.shown, action.shown, secret)
     found += _differing("action", {**old.input, **old.fields}, {**action.input, **action.fields}, secret)

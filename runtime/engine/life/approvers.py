@@ -67,8 +67,8 @@ def _entry(one: GroupQuorum, run: Run, directory: Directory) -> tuple[Entry | st
     fact, _, value = one.comes_from.partition("=")
     entry = directory.entry(value) if value.strip() else None
     if entry is None:
-        told = f"names {value!r}, who is not one person of the directory" if value.strip() else "names nobody"
-        return f"Nobody was asked: {fact} {told}. {_REMEDY}", fact
+        problem = f"names {value!r}, who is not one person of the directory" if value.strip() else "names nobody"
+        return f"Nobody was asked: {fact} {problem}. {_REMEDY}", fact
     if entry.standing is Standing.MACHINE:
         return f"Nobody was asked: {fact} names {value!r}, a service account, which never decides. {_REMEDY}", fact
     return entry, fact

@@ -50,13 +50,13 @@ def ask_approval(p: Proposal, action: Action, decision: Decision, bound: Bound, 
     if heed is None:
         return Over()
     asked = (p.transition, p.step, p.operation, action, heed.terms)
-    said = " ".join(filter(None, (evidence, heed.says)))
+    shown = " ".join(filter(None, (evidence, heed.says)))
     trace = p.transition.traces.get(p.step.key)
-    card = ask.action_card(*asked, decision=decision, evidence=said)
+    card = ask.action_card(*asked, decision=decision, evidence=shown)
     card = replace(card, sources=sources_of(trace, p, action, decision), agent=agent_of_card(p))
-    kept = action_json(action, p.known.before) | bound.kept(action)
-    kept |= trace.kept() if trace is not None and trace.of_agent else {}
-    question = Question(ApprovalKind.ACTION, bound.digest, heed.terms, card, kept, marks, heed)
+    stored = action_json(action, p.known.before) | bound.kept(action)
+    stored |= trace.kept() if trace is not None and trace.of_agent else {}
+    question = Question(ApprovalKind.ACTION, bound.digest, heed.terms, card, stored, marks, heed)
     ask.put(p.transition, p.step, question, p.nonce())
     return Over()
 
@@ -93,8 +93,8 @@ def agent_of_card(p: Proposal) -> Agent | None:
     facts = facts_of_agent(node, p.step, chat)
     turn = f"{facts.step}/{facts.turn}"
     own = [one for one in chat.shown if one.role == "assistant" and not one.past] if chat else []
-    said = next((one.value for one in own if one.step == turn), None)
-    text = said.get("text") if isinstance(said, dict) else None
+    answer = next((one.value for one in own if one.step == turn), None)
+    text = answer.get("text") if isinstance(answer, dict) else None
     requester = p.transition.view.run.requested_by
     return Agent(facts.step, facts.model, facts.turn, requester, facts.read, text if isinstance(text, str) else "")
 

@@ -45,8 +45,8 @@ class Closing(Draft):
         if self.view.run.canceling is not None or not self.run.held_open:
             remedy = "It was not started open, or is closed or canceled already. To end it sooner, cancel it."
             raise ConsistencyError("The run waits for no more steps.", remedy=remedy)
-        waits, kept = self.run.waits_for_more, {"reason": reason} if reason else {}
-        committed = commit_fields(self.view.run.run_key, path_of("sealed"), kept) or None
+        waits, private = self.run.waits_for_more, {"reason": reason} if reason else {}
+        committed = commit_fields(self.view.run.run_key, path_of("sealed"), private) or None
         self.tell(e.RunSealed(bool(reason), committed, reason), actor=actor)
         self.rows.sealed.append("run")
         if waits:

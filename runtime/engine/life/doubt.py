@@ -138,8 +138,8 @@ def ask_people(
 
 def given_up(transition: Transition, receipt: ReceiptRow, found: Found) -> None:
     """End the doubt as a failure, for example because people said so or did not answer in time."""
-    told = (receipt.receipt_id, Resolution.FAILED, found.how)
-    tell_of(transition, receipt, ActionDoubtResolved(*told, by=found.by, approval=found.approval))
+    resolved = (receipt.receipt_id, Resolution.FAILED, found.how)
+    tell_of(transition, receipt, ActionDoubtResolved(*resolved, by=found.by, approval=found.approval))
 
 
 def look_later(
@@ -332,8 +332,8 @@ def _intend_again(
     p: Proposal, receipt: ReceiptRow, found: Found, decision: UUID, authority: JsonObject | None = None
 ) -> Next:
     """Record the intent to send the action again. A crash after the commit leaves a doubt again, for the next lease."""
-    told = (receipt.receipt_id, Resolution.NOT_APPLIED, found.how)
-    p.transition.tell(ActionDoubtResolved(*told, by=found.by, approval=found.approval), step=p.step.key)
+    resolved = (receipt.receipt_id, Resolution.NOT_APPLIED, found.how)
+    p.transition.tell(ActionDoubtResolved(*resolved, by=found.by, approval=found.approval), step=p.step.key)
     retried = intend_again(p.transition, receipt, decision, found.how, authority)
     if p.operation.kind is Kind.DURABLE:
         expect_end(p.transition, p.step, p.operation, p.nonce)

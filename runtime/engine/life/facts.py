@@ -56,7 +56,7 @@ def further_facts(
     elif applying.traces or (agent.step and not StepKey.of(step.key).is_turn):
         trace = transition.traces[step.key] = trace_of(transition, step, workflow, action, chat)
         traced = trace.facts
-    said = replace(
+    complete = replace(
         context,
         same_in_run=others_of(transition, step, action) if applying.recounts else 0,
         agent_step=agent.step,
@@ -64,7 +64,7 @@ def further_facts(
         agent_model=agent.model,
         agent_read=agent.read,
     )
-    return said, traced
+    return complete, traced
 
 
 UNCOUNTED: Mapping[str, int | None] = {"asked": 0, "refused": 0, "same": 0}
@@ -72,8 +72,8 @@ UNCOUNTED: Mapping[str, int | None] = {"asked": 0, "refused": 0, "same": 0}
 
 def counted_of(view: RunView) -> Mapping[str, int | None]:
     """The agent's counters at the time of its request; each is None if the run's release did not count."""
-    kept = view.run.trigger.get("counted")
-    found: JsonObject = kept if isinstance(kept, dict) else {}
+    stored = view.run.trigger.get("counted")
+    found: JsonObject = stored if isinstance(stored, dict) else {}
     return {name: number if isinstance(number := found.get(name), int) else None for name in UNCOUNTED}
 
 

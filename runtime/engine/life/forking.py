@@ -70,12 +70,12 @@ class Fork(Struct, frozen=True):
         """Make the event that begins the new run."""
         done = {key for key, _, _ in self.done}
         rows, state = self.origin.receipts.values(), self.point.state
-        kept = sorted(str(one.receipt_id) for one in rows if _is_done(one.step_key, done, state))
+        ids = sorted(str(one.receipt_id) for one in rows if _is_done(one.step_key, done, state))
         steps: list[Json] = [[*one] for one in self.done]
         committed = commit_fields(run_key, path_of("forked"), {"reason": reason})
         again: list[Json] = [str(one.receipt_id) for one in self.again]
         return RunForked(
-            self.origin.run_id, self.point.line, self.digest, self.point.number, steps, [*kept], True, again or None,
+            self.origin.run_id, self.point.line, self.digest, self.point.number, steps, [*ids], True, again or None,
             committed, reason, self.point.state.to_json(),
         )  # fmt: skip
 

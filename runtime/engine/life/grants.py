@@ -56,9 +56,12 @@ def allowed(given: GivenApproval, people: Directory) -> Allowed | None:
     votes = [vote for vote in current_votes(given.votes) if vote.grant is not None and vote.choice is Choice.APPROVE]
     if bounds is None or not votes or not _carried(given.terms, shaped, votes, people, escalated=given.escalated):
         return None
-    said = [vote.grant for vote in votes if vote.grant is not None]
-    uses, seconds = min(bounds["uses"], *(one.uses for one in said)), min(bounds["seconds"], *(s.seconds for s in said))
-    found = Grant(uses, seconds, any(one.agent for one in said))
+    grants = [vote.grant for vote in votes if vote.grant is not None]
+    uses, seconds = (
+        min(bounds["uses"], *(one.uses for one in grants)),
+        min(bounds["seconds"], *(s.seconds for s in grants)),
+    )
+    found = Grant(uses, seconds, any(one.agent for one in grants))
     return Allowed(found, tuple(votes)) if uses > 0 and seconds > 0 else None
 
 
@@ -68,8 +71,8 @@ def _carried(
     """True if these votes, without those of contributors, meet the terms by this directory, whatever policy allows."""
     every = [*shaped]
     out = {one.person for one in every}
-    kept = counted_again([vote for vote in votes if vote.voter not in out], people)
-    return carried(terms, every, kept, Choice.APPROVE, escalated=escalated)
+    counted = counted_again([vote for vote in votes if vote.voter not in out], people)
+    return carried(terms, every, counted, Choice.APPROVE, escalated=escalated)
 
 
 def covered(action: Action, decision: Decision) -> str:

@@ -77,20 +77,20 @@ def refusal(transition: Transition, step: StepRow, wait: WaitRow, answer: Answer
 
 
 def answer(
-    transition: Transition, step: StepRow, wait: WaitRow, said: Answer, actor: Actor, reason: str, channel: str
+    transition: Transition, step: StepRow, wait: WaitRow, choice: Answer, actor: Actor, reason: str, channel: str
 ) -> None:
     """Record a person's answer, and act on it. ``ConsistencyError`` says why that is not possible now.
 
     A crash before the append leaves the step as it was; after it, the step is queued or the run is canceled.
     """
-    if (problem := refusal(transition, step, wait, said)) is not None:
+    if (problem := refusal(transition, step, wait, choice)) is not None:
         raise problem
-    told = HoldAnswered(wait.wait_id, wait.kind, str(said), channel, bool(reason), reason)
-    transition.tell(told, step=step.key, actor=actor)
+    event = HoldAnswered(wait.wait_id, wait.kind, str(choice), channel, bool(reason), reason)
+    transition.tell(event, step=step.key, actor=actor)
     if wait.kind is WaitKind.HOLD:
         key = str(wait.wait_id)
-        transition.order(HOLD, f"{key}:{said}", {"wait": key}, one_at_a_time=key)
-    if said is Answer.CANCEL:
+        transition.order(HOLD, f"{key}:{choice}", {"wait": key}, one_at_a_time=key)
+    if choice is Answer.CANCEL:
         transition.cancel(actor, reason)
     else:
         transition.resume(transition.run.steps[step.key], wait)

@@ -41,8 +41,8 @@ def known_of(
             known, values = LateAnswer.SUCCEEDED, {"output": outcome.output, "external_id": outcome.external_id}
         case Unfit(done, problem):
             known, values = LateAnswer.SUCCEEDED, {"external_id": done.external_id, "detail": {"message": problem}}
-    said = outcome.done if isinstance(outcome, Unfit) else outcome
-    lent = () if said is None else said.secrets
+    answer = outcome.done if isinstance(outcome, Unfit) else outcome
+    lent = () if answer is None else answer.secrets
     values |= {"secrets": [*lent]} if lent else {}
     at = None if answered is None else timestamp(answered)
     return ActionLate(receipt.receipt_id, receipt.attempt, epoch, known, timestamp(sent), at, **values)

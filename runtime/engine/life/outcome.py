@@ -31,8 +31,8 @@ _AUTHORIZATION_CODES = ("401", "403", "unauthorized", "forbidden", "not_allowed"
 
 def usage_of(outcome: Outcome | Unfit) -> JsonObject | None:
     """The usage that a call has reported: tokens, and their price."""
-    said = outcome.done if isinstance(outcome, Unfit) else outcome
-    used = None if isinstance(said, Parked | InDoubt) else said.usage
+    answer = outcome.done if isinstance(outcome, Unfit) else outcome
+    used = None if isinstance(answer, Parked | InDoubt) else answer.usage
     return None if used is None else asdict(used)
 
 

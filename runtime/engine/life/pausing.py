@@ -44,9 +44,9 @@ class Pause:
     at: datetime
 
     @classmethod
-    def of(cls, key: str, kept: Mapping[str, Any]) -> Pause:
+    def of(cls, key: str, stored: Mapping[str, Any]) -> Pause:
         """The pause that is kept under this key."""
-        return cls(*parts_of(key), kept["by"], kept["reason"], datetime.fromisoformat(kept["at"]))
+        return cls(*parts_of(key), stored["by"], stored["reason"], datetime.fromisoformat(stored["at"]))
 
     def __str__(self) -> str:
         about, verb = f"{self.what} {self.name}".strip(), "paused"

@@ -162,18 +162,18 @@ def withheld(
 
 def _settle(p: Proposal, receipt: ReceiptRow, wait: WaitRow) -> None:
     """Settle the action by the agent's report. A crash before the append leaves the report, for the next lease."""
-    said: dict[str, Any] = dict(wait.result or {})
-    detail = clean(said.get("detail") or "", DETAIL_CHARACTERS_MAX)
+    report: dict[str, Any] = dict(wait.result or {})
+    detail = clean(report.get("detail") or "", DETAIL_CHARACTERS_MAX)
     if (why := in_question(p.transition.run, wait)) is not None:
         _doubt(p, receipt, " ".join(filter(None, (why, detail and f"It said: {detail}"))))
         return
-    if said["outcome"] == Outcome.SUCCEEDED:
-        ran = blind(p.transition.view.run.run_key, str(said["digest"]))
-        tell_of(p.transition, receipt, ActionSucceeded(receipt.receipt_id, said.get("output"), ran=ran))
-        finish(p.transition, p.step, said.get("output"))
+    if report["outcome"] == Outcome.SUCCEEDED:
+        ran = blind(p.transition.view.run.run_key, str(report["digest"]))
+        tell_of(p.transition, receipt, ActionSucceeded(receipt.receipt_id, report.get("output"), ran=ran))
+        finish(p.transition, p.step, report.get("output"))
         return
     words, code = "The agent reports that it did not run.", NOT_RUN
-    if said["outcome"] == Outcome.FAILED:
+    if report["outcome"] == Outcome.FAILED:
         words, code = "The agent reports that it failed. It may have had a part of its effect.", FAILED_THERE
     error = StepError(ErrorClass.TRANSPORT, code, f"{words} {detail}".strip())
     if code == FAILED_THERE:
@@ -184,14 +184,14 @@ def _settle(p: Proposal, receipt: ReceiptRow, wait: WaitRow) -> None:
 
 def in_question(run: Run, wait: WaitRow) -> str | None:
     """The reason why a wait for a report ended without an outcome that counts; None if it counts."""
-    said: Mapping[str, Any] = wait.result or {}
+    report: Mapping[str, Any] = wait.result or {}
     if wait.status is not WaitState.COMPLETED:
         return "The agent had its permit, and did not report before its lease ended."
-    if said.get("late"):
-        return f"The agent reported {said.get('outcome')} after its lease had ended."
-    if said.get("digest") != run.trigger.get(GATE):
-        return f"The agent reports {said.get('outcome')} of something else than what was let out."
-    if said.get("outcome") == Outcome.UNKNOWN:
+    if report.get("late"):
+        return f"The agent reported {report.get('outcome')} after its lease had ended."
+    if report.get("digest") != run.trigger.get(GATE):
+        return f"The agent reports {report.get('outcome')} of something else than what was let out."
+    if report.get("outcome") == Outcome.UNKNOWN:
         return "The agent does not know if it was done."
     return None
 

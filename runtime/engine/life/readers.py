@@ -100,21 +100,21 @@ def otherwise(
     """
     if asked.kind != ApprovalKind.ACTION or asked.action is None:
         return None
-    kept: Mapping[str, Any] = asked.action
-    read = kept["before"]
+    stored: Mapping[str, Any] = asked.action
+    read = stored["before"]
     before = None if read is None else Before.of_kept(read)
     operation = workflow.operations[step.operation]
     place = (transition.run.state, transition.graph, step.key)
-    action = whole(*place, rebuilt_action(operation, kept["input"], before), str(kept.get(SYSTEM) or ""))
+    action = whole(*place, rebuilt_action(operation, stored["input"], before), str(stored.get(SYSTEM) or ""))
     receipt = last_receipt(transition.run, step.key)
     # A question before a repeat is bound to the intended action, so only its terms can differ from those of policy.
     again = receipt is not None and receipt.status == ReceiptStatus.IN_DOUBT
-    if (trace := Trace.of_kept(kept)) is not None:
+    if (trace := Trace.of_kept(stored)) is not None:
         transition.traces[step.key] = trace
     decision = judge(transition, step, workflow, policy, action, counted=again)
     if decision.outcome is not Ruling.NEEDS_APPROVAL or decision.approval is None:
         return decision.outcome
-    same = earlier_binding(action, decision, kept, asked.action_digest) is not None
+    same = earlier_binding(action, decision, stored, asked.action_digest) is not None
     if again:
         same = refusals.fits(Terms.from_json(asked.terms), decision.approval)
     return None if same else decision.outcome

@@ -54,8 +54,8 @@ def reopen(transition: Transition, actor: Actor, reason: str, bundle: str | None
     if (problem := refusal(transition.view.run)) is not None:
         raise problem
     run_key, number = transition.view.run.run_key, transition.run.reopened + 1
-    kept = {"reason": reason} if reason else {}
-    committed = commit_fields(run_key, path_of("reopened", str(number)), kept) or None
+    private = {"reason": reason} if reason else {}
+    committed = commit_fields(run_key, path_of("reopened", str(number)), private) or None
     steps: list[Json] = [[key, epoch] for key, epoch in sorted(anew(transition.view.run).items())]
     transition.tell(RunReopened(bundle, steps, bool(reason), committed, reason), actor=actor)
     choices = Evaluated(transition.graph, transition.view.constants, transition.run.superstep + 1)

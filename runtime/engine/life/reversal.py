@@ -45,8 +45,8 @@ def refusal(p: Proposal) -> StepError | None:
     other = [name for name, value in wrote.items() if not same_json(value, before.values.get(name))]
     if not other:
         return None
-    said = ", ".join(_change(name, wrote, before.values) for name in sorted(other))
-    words = f"The record was changed since, so it is not undone: {said}."
+    changes = ", ".join(_change(name, wrote, before.values) for name in sorted(other))
+    words = f"The record was changed since, so it is not undone: {changes}."
     return StepError(ErrorClass.CONSISTENCY, "changed_since", words)
 
 

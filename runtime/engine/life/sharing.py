@@ -96,9 +96,9 @@ def _goes_on_without(p: Proposal, shared: Shared) -> bool:
 
 def _same(p: Proposal, receipt: ReceiptRow, action: Action) -> bool:
     """True if the receipt belongs to the same action."""
-    there, kept = receipt.action.get(SYSTEM) or action.system, receipt.action["input"]
-    assert isinstance(kept, dict), "an input is an object"
-    return there == action.system and same_call(p.operation, kept, receipt.target, action)
+    there, given = receipt.action.get(SYSTEM) or action.system, receipt.action["input"]
+    assert isinstance(given, dict), "an input is an object"
+    return there == action.system and same_call(p.operation, given, receipt.target, action)
 
 
 def _failed(p: Proposal, shared: Shared) -> Next | None:
@@ -107,8 +107,8 @@ def _failed(p: Proposal, shared: Shared) -> Next | None:
     if _joined(p) != str(shared.receipt.receipt_id) or (error or {}).get("code") == NOT_SENT:
         return None
     if shared.wait is not None:
-        said = dict(shared.wait.result or {}).get("error")
-        error = said if isinstance(said, dict) else error
+        reported = dict(shared.wait.result or {}).get("error")
+        error = reported if isinstance(reported, dict) else error
     p.transition.fail(p.step, error or _GIVEN_UP.to_json())
     return Over()
 
@@ -162,8 +162,8 @@ def _reuse(p: Proposal, shared: Shared) -> None:
         result: Mapping[str, Any] = shared.wait.result or {}
         output = result.get("output")
         signal = {"payload": output, "by": result.get("by"), "kind": str(shared.wait.kind)}
-    said: JsonObject | None = None if signal is None else {"by": signal["by"]}
-    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id, said, _shapers(p, shared)), step=p.step.key)
+    ended: JsonObject | None = None if signal is None else {"by": signal["by"]}
+    p.transition.tell(ActionRecalled(receipt.receipt_id, receipt.run_id, ended, _shapers(p, shared)), step=p.step.key)
     if receipt.error is not None:
         p.transition.fail(p.step, receipt.error)
     elif signal is not None:

@@ -155,23 +155,23 @@ def _turn(p: Proposal, action: Action, decision: Decision, bound: Bound) -> Next
 # -- act: the worker sends the call of ``Perform``, outside of any transaction. Settle: what came of it --------------
 
 
-def settle(transition: Transition, work: Perform, came: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
+def settle(transition: Transition, work: Perform, result: Outcome | Unfit, *, nonce: Nonce, chance: float) -> None:
     """Settle a call by its outcome. ``chance`` in [0, 1) chooses the jitter of a retry."""
-    usage, durable = outcome.usage_of(came), work.operation.kind is Kind.DURABLE
-    if durable and not isinstance(came, Parked):
+    usage, durable = outcome.usage_of(result), work.operation.kind is Kind.DURABLE
+    if durable and not isinstance(result, Parked):
         expect_no_more(transition, work.step)
-    match came:
+    match result:
         case Parked() if durable:
-            outcome.begun_outside(transition, work, came, nonce)
+            outcome.begun_outside(transition, work, result, nonce)
         case Parked():
-            outcome.parked_though_sync(transition, work, came)
+            outcome.parked_though_sync(transition, work, result)
         case Done():
-            outcome.done(transition, work, came, usage)
+            outcome.done(transition, work, result, usage)
         case Unfit():
-            outcome.unfit(transition, work, came, usage)
+            outcome.unfit(transition, work, result, usage)
         case Refused():
-            outcome.refused(transition, work, came, usage)
+            outcome.refused(transition, work, result, usage)
         case NotSent():
-            outcome.not_sent(transition, work, came, usage, chance)
+            outcome.not_sent(transition, work, result, usage, chance)
         case InDoubt():
-            outcome.unknown(transition, work, came, nonce, chance)
+            outcome.unknown(transition, work, result, nonce, chance)

@@ -219,8 +219,8 @@ class Transition(Closing):
         """Cancel the run. It first waits for steps whose action may be under way, so that every outcome is recorded."""
         if self.run.status in RUN.terminal:
             raise ConsistencyError(f"The run is {self.run.status}; there is nothing left to cancel.")
-        kept = {"reason": reason} if reason and self.view.run.canceling is None else {}  # the first reason counts
-        committed = commit_fields(self.view.run.run_key, path_of("cancel"), kept) or None
+        private = {"reason": reason} if reason and self.view.run.canceling is None else {}  # the first reason counts
+        committed = commit_fields(self.view.run.run_key, path_of("cancel"), private) or None
         self.tell(e.RunCanceled(bool(reason), committed, reason if committed else ""), actor=actor)
         # Steps that have joined the next super-step are not executing; the run's end cancels them.
         here = [row for row in self.run.steps.values() if row.superstep == self.run.superstep]

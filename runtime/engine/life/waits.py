@@ -111,9 +111,9 @@ def end_badly(
 
 def complete(transition: Transition, step: StepRow, wait: WaitRow, result: JsonObject, actor: Actor) -> None:
     """End a wait, and resume its step with ``result``, which has ``output`` or ``error``."""
-    said: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
+    recorded: JsonObject = {**result, "by": f"{actor.kind}:{actor.id}"}
     committed = commit_fields(transition.view.run.run_key, path_of("wait", str(wait.wait_id)), result)
-    transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, said), step=step.key, actor=actor)
+    transition.tell(WaitCompleted(wait.wait_id, wait.kind, committed, recorded), step=step.key, actor=actor)
     _show_task(transition, wait, "completed")
     transition.resume(step, wait)
 
@@ -176,11 +176,11 @@ def child_result(other: OtherRun) -> JsonObject:
     return {"error": {"class": str(kind), "code": f"child_{other.status}", "message": message}}
 
 
-def _error(said: dict[str, Any]) -> JsonObject:
+def _error(result: dict[str, Any]) -> JsonObject:
     usual = StepError(ErrorClass.TRANSPORT, "failed_outside", "It failed outside.").to_json()
-    error: JsonObject = {name: clean(said.get(name) or default) for name, default in usual.items()}
-    error |= SENT if said.get("sent") is True else {}
-    return {**error, "by": said["by"]} if isinstance(said.get("by"), str) else error
+    error: JsonObject = {name: clean(result.get(name) or default) for name, default in usual.items()}
+    error |= SENT if result.get("sent") is True else {}
+    return {**error, "by": result["by"]} if isinstance(result.get("by"), str) else error
 
 
 def _span(transition: Transition, step: StepRow, leaf: TimerNode) -> timedelta:

@@ -92,8 +92,8 @@ class EscapedInput(ModelInput):
     ``fixed`` are those that the author gives.
     """
 
-    def __init__(self, languages: Languages, kept: Collection[str], fixed: Renderable | None = None) -> None:
-        self._languages, self._kept, self._fixed = languages, frozenset(kept), fixed
+    def __init__(self, languages: Languages, unescaped: Collection[str], fixed: Renderable | None = None) -> None:
+        self._languages, self._unescaped, self._fixed = languages, frozenset(unescaped), fixed
 
     def word(self, path: tuple[str | int, ...]) -> str | None:
         """The text at this place if the author has fixed it."""
@@ -103,7 +103,7 @@ class EscapedInput(ModelInput):
         """The input, as it is proposed."""
         given = cast(JsonObject, values[GIVEN])
         return {
-            name: item if name in self._kept else translated(item, self._languages, (name,))
+            name: item if name in self._unescaped else translated(item, self._languages, (name,))
             for name, item in given.items()
         }
 

@@ -32,8 +32,10 @@ class Trace(Struct, frozen=True):
     @classmethod
     def of_kept(cls, action: Mapping[str, Any]) -> Trace | None:
         """The trace that was stored with the action of a question; None if there is none."""
-        kept = action.get(KEPT)
-        return None if kept is None else cls(kept["facts"], kept["told"], kept["of_agent"], tuple(kept["read"]))
+        stored = action.get(KEPT)
+        return (
+            None if stored is None else cls(stored["facts"], stored["told"], stored["of_agent"], tuple(stored["read"]))
+        )
 
     def of(self, name: str) -> Origins:
         """The origins of one argument; none if the argument is absent or not known."""

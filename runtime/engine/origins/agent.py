@@ -68,10 +68,10 @@ def trace_call(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | 
     """The origins of the arguments of a call, or of a turn; unknown if the messages of the model are not known."""
     operation, at = follower.operations[action.operation], StepKey.of(step.key)
     key, turn, call = at.agent, at.turn, at.call
-    spoken = follower.run.spoken.get(step.key) if call else None
-    if spoken is not None and spoken.input:
+    values = follower.run.spoken.get(step.key) if call else None
+    if values is not None and values.input:
         # The model's text is matched before it is escaped and made canonical, because a verifier has only that text.
-        raw = {name: _as_written(spoken.input, name, value) for name, value in action.input.items()}
+        raw = {name: _as_written(values.input, name, value) for name, value in action.input.items()}
         action = replace(action, input=raw, fields=writes_of(operation, raw) if raw != action.input else action.fields)
     known = None if chat is None else known_of(follower, node, step, chat)
     fixed = _fixed(follower, node, step, chat)
@@ -108,7 +108,7 @@ def _as_written(given: JsonObject, name: str, proposed: Json) -> Json:
 
 
 def _matched(
-    operation: Operation, action: Action, known: Conversation | None, fixed: Traced, beside: Iterable[JsonObject]
+    operation: Operation, action: Action, known: Conversation | None, fixed: Traced, siblings: Iterable[JsonObject]
 ) -> Mapping[Path, Origins]:
     """The origins of the values that the model gave to a call, without origins that earlier calls have used up."""
     if known is None:
@@ -122,7 +122,7 @@ def _matched(
         path: known.matcher.origins(value, kind_at(schema, path), known=names, name=path[-1])
         for path, value in given.items()
     }
-    return known.listener.performed.spend(operation.name, given, found, beside)
+    return known.listener.performed.spend(operation.name, given, found, siblings)
 
 
 def _sibling_arguments(node: AgentNode, step: StepRow, chat: Chat | None) -> Iterator[JsonObject]:
@@ -183,8 +183,8 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
     elif tool.operation is not None:
         schema = tool.operation.output_schema
         value = masked(schema, schema, one.value)
-        kept, effect = kept_of(schema), tool.operation.has_effect
-        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema), effect=effect, kept=kept)
+        verbatim, effect = kept_of(schema), tool.operation.has_effect
+        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema), effect=effect, kept=verbatim)
     elif tool.tool.kind is ToolKind.PEOPLE:
         yield Heard(PERSON, one.value)
     else:
@@ -195,7 +195,7 @@ def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[
 
 def _shown(node: AgentNode, one: Shown) -> Json:
     """A result from an earlier agent's turn, in the form in which this agent is shown it."""
-    schema = schema_of(node, one) if one.came == CallResult.DONE else {}
+    schema = schema_of(node, one) if one.outcome == CallResult.DONE else {}
     return HIDDEN if schema is None else masked(schema, schema, one.value)
 
 
@@ -225,8 +225,8 @@ def matching_of(node: AgentNode) -> JsonObject:
 
 def _fixed(follower: Follower, node: AgentNode, step: StepRow, chat: Chat | None) -> Traced:
     """The origins of the inputs that the author has fixed for the tool of this call."""
-    spoken = follower.run.spoken.get(step.key)
-    tool = node.tools.get(spoken.tool) if spoken is not None else None
+    values = follower.run.spoken.get(step.key)
+    tool = node.tools.get(values.tool) if values is not None else None
     return () if tool is None else tuple(one for one in follower.template(tool.fixed, node.id) if one[0])
 
 
@@ -269,11 +269,11 @@ def with_sources(draft: Draft, step: StepRow, node: AgentNode, began: AgentBegan
 
 def message_sources(follower: Follower, node: AgentNode, messages: Sequence[JsonObject]) -> list[JsonObject]:
     """The sources of an agent's first messages, each with its least trustworthy origin."""
-    said = [one.get("content") for one in messages]
+    contents = [one.get("content") for one in messages]
     found: dict[str, JsonObject] = {}
     for template in (node.instructions, node.input):
         for origin, value in _sources(follower, template, node.id):
-            place: JsonObject = {"message": said.index(value)} if value in said else {"value": value}
+            place: JsonObject = {"message": contents.index(value)} if value in contents else {"value": value}
             found[repr((origin, place))] = {"origin": origin, **place}
     return [*found.values()]
 

@@ -143,7 +143,7 @@ class Follower(Struct):
             yield from self._result(name, tuple(parts[3:]), parts[2:3] == ["status"])
         elif head in ("output", "signal"):
             yield from self._result(
-                node, tuple(parts[1 if head == "output" else 2 :]), said=parts[:2] == ["signal", "by"]
+                node, tuple(parts[1 if head == "output" else 2 :]), author=parts[:2] == ["signal", "by"]
             )
         elif ".".join(parts) in _OURS:
             yield [WORKFLOW]
@@ -206,7 +206,7 @@ class Follower(Struct):
         return bool(self.around.loops.get(leaf.id)) or self.run.state.status.get(leaf.id) == SUCCEEDED
 
     def _result(
-        self, node: str, rest: Path, status: bool = False, *, said: bool = False
+        self, node: str, rest: Path, status: bool = False, *, author: bool = False
     ) -> Iterator[list[str] | tuple[str, str]]:
         leaf = self.around.nodes.get(node)
         match leaf:
@@ -214,7 +214,7 @@ class Follower(Struct):
                 yield [WORKFLOW]
             case OperationNode():
                 operation = self.operations.get(leaf.operation)
-                if operation is None or said:
+                if operation is None or author:
                     yield [UNKNOWN]
                 elif operation.stays_inside:
                     yield from self._ingredients(leaf.inputs, node)

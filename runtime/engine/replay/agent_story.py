@@ -24,7 +24,7 @@ from runtime.engine.replay.past import Past, Row
 
 
 class _Turn(Struct):
-    """One turn, from its events so far. ``came`` holds the results of its calls, by their numbers.
+    """One turn, from its events so far. ``results`` holds the results of its calls, by their numbers.
 
     Each has the kind of the result, its reason, and who gave it. Number 0 is the turn itself, if it failed.
     """
@@ -32,7 +32,7 @@ class _Turn(Struct):
     output: JsonObject = field(default_factory=dict)
     usage: list[Mapping[str, Any]] = field(default_factory=list)
     answered: e.AgentAnswered | None = None
-    came: dict[int, tuple[CallResult, str, str]] = field(default_factory=dict)
+    results: dict[int, tuple[CallResult, str, str]] = field(default_factory=dict)
 
 
 class _Story(Struct):
@@ -67,12 +67,12 @@ def _take(turns: dict[int, _Turn], key: str, event: e.Event) -> None:
         case e.StepSucceeded(output=output) if not call:
             turn.output = output if isinstance(output, dict) else {}
         case e.StepSucceeded():
-            turn.came[call] = (CallResult.DONE, "", "")
+            turn.results[call] = (CallResult.DONE, "", "")
         case e.StepFailed(detail=detail):
             facts = detail or {}
-            turn.came[call] = (result_of_error(facts), str(facts.get("message") or ""), str(facts.get("by") or ""))
+            turn.results[call] = (result_of_error(facts), str(facts.get("message") or ""), str(facts.get("by") or ""))
         case e.StepCanceled():
-            turn.came[call] = (CallResult.CANCELED, "", "")
+            turn.results[call] = (CallResult.CANCELED, "", "")
         case _:
             pass
     if not call and isinstance(event, e.StepSucceeded | e.StepFailed | e.StepRetryScheduled) and event.usage:
@@ -101,12 +101,12 @@ def _shown(key: str, story: _Story, past: Past, steps: Mapping[str, StepRow]) ->
 def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Row:
     answered, own = turn.answered, steps.get(key)
     tokens = sum(used.get("input_tokens", 0) + used.get("output_tokens", 0) for used in turn.usage)
-    came, reason, _ = turn.came.get(0, ("", "", ""))
+    outcome, reason, _ = turn.results.get(0, ("", "", ""))
     return {
         "turn": StepKey.of(key).turn,
         "step_key": key,
         "status": "" if own is None else str(own.status),
-        "came": str(came) if answered is None else str(answered.came),
+        "came": str(outcome) if answered is None else str(answered.came),
         "reason": reason if answered is None else answered.problem or "",
         "tokens": tokens,
         "says": str(turn.output.get("text") or ""),
@@ -117,25 +117,25 @@ def _turn(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRo
 
 def _calls(key: str, turn: _Turn, agent: Agent | None, steps: Mapping[str, StepRow]) -> Iterator[Row]:
     open_ = agent.calls if agent is not None and StepKey.of(key).turn == agent.turn else {}
-    said = (turn.answered and turn.answered.said) or []
+    calls = (turn.answered and turn.answered.said) or []
     wrote = turn.output.get("tool_calls")
-    for number, call in enumerate(said, start=1):
+    for number, call in enumerate(calls, start=1):
         step = steps.get(f"{key}/{number}")
         given = wrote[number - 1] if isinstance(wrote, list) and number <= len(wrote) else {}
         function = given.get("function") if isinstance(given, dict) else None
         refused = call.get("refused")
         if refused is not None:
-            came, reason, by = CallResult.REFUSED, str(refused), ""
+            outcome, reason, by = CallResult.REFUSED, str(refused), ""
         elif step is not None or (number in open_ and not open_[number].over):
-            came, reason, by = turn.came.get(number, (CallResult.OPEN, "", ""))
+            outcome, reason, by = turn.results.get(number, (CallResult.OPEN, "", ""))
         else:
-            came, reason, by = CallResult.REFUSED, ASKED_BEFORE, ""
+            outcome, reason, by = CallResult.REFUSED, ASKED_BEFORE, ""
         yield {
             "step_key": f"{key}/{number}",
             "tool": call.get("tool"),
             "source": call.get("source"),
             "asked": str(function.get("arguments") or "") if isinstance(function, dict) else "",
-            "came": str(came),
+            "came": str(outcome),
             "reason": reason,
             "by": by,
             "status": "" if step is None else str(step.status),

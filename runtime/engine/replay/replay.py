@@ -159,8 +159,8 @@ def _follow(
 
 def _variables(run: Run, graph: Graph, recorded: RecordedEvent, event: e.StepSucceeded) -> dict[str, Json]:
     values: dict[str, Json] = {"output": event.output}
-    spoken = run.spoken.get(recorded.step or "")
-    leaf: LeafNode = graph.leaf(recorded.step or "", None if spoken is None else spoken.tool or None)
+    call = run.spoken.get(recorded.step or "")
+    leaf: LeafNode = graph.leaf(recorded.step or "", None if call is None else call.tool or None)
     own = [wait for wait in run.waits.values() if wait.step_key == recorded.step and not wait.left]
     passed = (WaitKind.APPROVAL, WaitKind.RETRY, WaitKind.PAUSE, WaitKind.SHARED, WaitKind.HOLD, WaitKind.PERMIT)
     ended = [wait for wait in own if wait.kind not in passed and wait.status is WaitState.COMPLETED]

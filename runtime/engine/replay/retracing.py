@@ -95,8 +95,8 @@ class Retracing(Struct):
         return follower_of(run, workflow.graph, starter, workflow, values)
 
     def _trace(self, run: Run, step: StepRow, operation: str, starter: str, chat: Chat | None) -> Trace:
-        workflow, spoken = self.editions[run.extensions], run.spoken.get(step.key)
-        leaf = workflow.graph.leaf(step.key, None if spoken is None else spoken.tool or None)
+        workflow, call = self.editions[run.extensions], run.spoken.get(step.key)
+        leaf = workflow.graph.leaf(step.key, None if call is None else call.tool or None)
         if not isinstance(leaf, OperationNode) or leaf.operation != operation:
             raise ValueError(f"{step.key} does not call {operation}")
         action = self._action(run, step, workflow, leaf)

@@ -75,14 +75,14 @@ def called(run: Run, key: str, uses: JsonObject | None) -> None:
         used(run, key, usage)
 
 
-def ended(run: Run, key: str, came: CallResult, value: Json) -> None:
+def ended(run: Run, key: str, outcome: CallResult, value: Json) -> None:
     """End a turn or a call, with its output or its error."""
     agent = run.state.agents.get(StepKey.of(key).agent)
     at = StepKey.of(key)
     turn, number = at.turn, at.call
     if agent is None or turn != agent.turn or agent.stage is Stage.OVER:
         return
-    if not number and came is CallResult.DONE:
+    if not number and outcome is CallResult.DONE:
         agent.digest = digest([agent.digest, value])
     elif not number:
         canceled: JsonObject = {"class": "canceled", "message": "Its turn was canceled."}
@@ -91,8 +91,8 @@ def ended(run: Run, key: str, came: CallResult, value: Json) -> None:
         run.spoken[StepKey.of(key).agent] = AgentValues(StepKey.of(key).agent, error=error)
     elif number in agent.calls:
         call = agent.calls[number]
-        call.came, call.said = str(came), result_digest(came, value)
-        if came in _BARS and call.digest not in agent.barred:
+        call.came, call.said = str(outcome), result_digest(outcome, value)
+        if outcome in _BARS and call.digest not in agent.barred:
             insort(agent.barred, call.digest)  # sorted, so that the order of the results does not matter
 
 

@@ -43,10 +43,10 @@ def answered(run: Run, recorded: RecordedEvent, event: e.HoldAnswered) -> None:
     if event.kind is not WaitKind.HOLD:
         run.steps[step.key] = replace(step, last_error={**(step.last_error or {}), SOONER: True})
         return
-    said: JsonObject = {"choice": event.choice, "by": by, "reason": event.reason}
+    result: JsonObject = {"choice": event.choice, "by": by, "reason": event.reason}
     if event.choice == WITHOUT:
-        said["error"] = step.last_error
-    end_wait(run, event.wait, WaitEvent.CANCEL if event.choice == CANCEL else WaitEvent.COMPLETE, result=said)
+        result["error"] = step.last_error
+    end_wait(run, event.wait, WaitEvent.CANCEL if event.choice == CANCEL else WaitEvent.COMPLETE, result=result)
     if event.choice == AGAIN:
         _begin_anew(run, recorded, step.key)
 

@@ -264,8 +264,8 @@ def _move_receipt(
 
 
 def action_succeeded(run: Run, recorded: RecordedEvent, event: e.ActionSucceeded) -> None:
-    came = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
-    _move_receipt(run, recorded, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **came)
+    outcome = {"output": event.output, "external_id": event.external_id, "usage": event.usage, "error": event.unusable}
+    _move_receipt(run, recorded, event.receipt, ReceiptEvent.SUCCEED, written=tuple(event.shaped or ()), **outcome)
 
 
 def recalled(run: Run, recorded: RecordedEvent, event: e.ActionRecalled) -> None:
@@ -299,9 +299,9 @@ def action_held(run: Run, recorded: RecordedEvent, event: e.ActionHeld) -> None:
 def doubt_resolved(run: Run, recorded: RecordedEvent, event: e.ActionDoubtResolved) -> None:
     match event.resolution:
         case Resolution.APPLIED:
-            came: dict[str, Any] = {"output": event.output, "resolution": event.how}
-            came |= {} if event.unusable is None else {"error": event.unusable}
-            _move_receipt(run, recorded, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **came)
+            outcome: dict[str, Any] = {"output": event.output, "resolution": event.how}
+            outcome |= {} if event.unusable is None else {"error": event.unusable}
+            _move_receipt(run, recorded, event.receipt, ReceiptEvent.RESOLVE_APPLIED, **outcome)
         case Resolution.FAILED:
             receipt = _move_receipt(run, recorded, event.receipt, ReceiptEvent.RESOLVE_FAILED, resolution=event.how)
             _failed_again(run, recorded, receipt.action.get("approval"), {"message": event.how})

@@ -91,8 +91,8 @@ def asked(run: Run, recorded: RecordedEvent, event: e.ApprovalRequested) -> None
 def voted(run: Run, recorded: RecordedEvent, event: e.ApprovalVoted) -> None:
     groups = event.groups or []
     at = recorded.at if event.on_behalf else None
-    said = (event.choice, event.reason, groups, event.channel, event.grant, event.on_behalf, at)
-    run.votes.append(VoteRow(event.approval, recorded.actor.id, *said, glass=event.glass or None))
+    values = (event.choice, event.reason, groups, event.channel, event.grant, event.on_behalf, at)
+    run.votes.append(VoteRow(event.approval, recorded.actor.id, *values, glass=event.glass or None))
 
 
 ASKS, ANSWERS, COMMENTS, HANDS_ON = "asks", "answers", "comments", "hands_on"
@@ -113,8 +113,8 @@ def edited(run: Run, recorded: RecordedEvent, event: e.ApprovalEdited) -> None:
         raise ConsistencyError(f"the question {event.approval} is not open at the step {key}")
     known = run.edits.get(key, {})
     fresh: dict[str, Any] = event.edited or {}
-    kept = {name: {"was": known.get(name, both)["was"], "now": both["now"]} for name, both in fresh.items()}
-    run.edits[key] = {**known, **kept}
+    merged = {name: {"was": known.get(name, both)["was"], "now": both["now"]} for name, both in fresh.items()}
+    run.edits[key] = {**known, **merged}
     contributors.edited(run.state, key, recorded.actor.kind, recorded.actor.id)
 
 
@@ -157,8 +157,8 @@ def delivered(run: Run, recorded: RecordedEvent, event: e.ApprovalDelivered) -> 
 
 
 def expired(run: Run, recorded: RecordedEvent, event: e.ApprovalExpired) -> None:
-    said = {"reason": UNDELIVERED} if event.undelivered else {}
-    answer(run, event.approval, ApprovalEvent.EXPIRE, **said)
+    fields = {"reason": UNDELIVERED} if event.undelivered else {}
+    answer(run, event.approval, ApprovalEvent.EXPIRE, **fields)
 
 
 def reminded(run: Run, recorded: RecordedEvent, event: e.ApprovalReminded | e.ApprovalEscalated) -> None:
