@@ -210,8 +210,8 @@ def _is_filter(body: bytes) -> bool:
     for choice in messages_of(first_of(body, 6), CALL):
         for added in [call for part in messages_of(choice, 3) for call in messages_of(part, CALL)]:
             lists = [one for part in messages_of(added, 3) for one in messages_of(part, LIST)]
-            kept = [name for one in lists for item in messages_of(one, 1) for name in messages_of(item, IDENT)]
-            if next(texts_of(choice, 2), "") == "_?_:_" and kept and [*texts_of(kept[0], 1)] == variable:
+            items = [name for one in lists for item in messages_of(one, 1) for name in messages_of(item, IDENT)]
+            if next(texts_of(choice, 2), "") == "_?_:_" and items and [*texts_of(items[0], 1)] == variable:
                 return True
     return False
 

@@ -79,16 +79,16 @@ class Cron:
     def _moments(self, after: datetime) -> Iterator[datetime]:
         """Yield the moments after this one. A day on which the clocks change is sorted together with the next one."""
         day = (after.astimezone(self.zone) - _BESIDE).date()
-        told, end = after, day + SPAN
+        last, end = after, day + SPAN
         while day < end:
             found, plain = self._of(day), self._plain(day)
             while not plain:
                 day += timedelta(days=1)
                 found, plain = sorted({*found, *self._of(day)}), self._plain(day)
             for moment in found:
-                if moment > told:
+                if moment > last:
                     yield moment
-                    told, end = moment, day + SPAN
+                    last, end = moment, day + SPAN
             day += timedelta(days=1)
 
     def _plain(self, day: date) -> bool:

@@ -77,26 +77,26 @@ def _begins_alike(one: str, other: str) -> int:
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def briefly(error: CountersealError, told: set[str]) -> str:
-    """An error as text, without lists of names that are in ``told`` already; adds its lists to ``told``."""
+def briefly(error: CountersealError, seen: set[str]) -> str:
+    """An error as text, without lists of names that are in ``seen`` already; adds its lists to ``seen``."""
     if isinstance(error, DefinitionError):
-        return "\n".join(_briefly(problem, told) for problem in error.problems)
-    if _is_new(error.remedy, told):
+        return "\n".join(_briefly(problem, seen) for problem in error.problems)
+    if _is_new(error.remedy, seen):
         return str(error)
     return f"{error.where}: {error.message}" if isinstance(error, InputError) and error.where else error.message
 
 
-def _briefly(problem: Problem, told: set[str]) -> str:
-    return str(problem if _is_new(problem.remedy, told) else replace(problem, remedy=""))
+def _briefly(problem: Problem, seen: set[str]) -> str:
+    return str(problem if _is_new(problem.remedy, seen) else replace(problem, remedy=""))
 
 
-def _is_new(remedy: str, told: set[str]) -> bool:
-    """True unless the remedy is a list of names in ``told``; adds it there. A cut list counts as the same list."""
+def _is_new(remedy: str, seen: set[str]) -> bool:
+    """True unless the remedy is a list of names in ``seen``; adds it there. A cut list counts as the same list."""
     if remedy.count(", ") < 2:
         return True
     whole = remedy.partition(", such as ")[0]
-    new = whole not in told
-    told.add(whole)
+    new = whole not in seen
+    seen.add(whole)
     return new
 
 
@@ -120,8 +120,8 @@ class DefinitionError(InputError):
     code = "definition"
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
-        told = set[str]()
-        super().__init__("\n".join(_briefly(problem, told) for problem in problems))
+        seen = set[str]()
+        super().__init__("\n".join(_briefly(problem, seen) for problem in problems))
         self.problems = problems
 
 

@@ -62,7 +62,7 @@ POLICY_LIMITS = Limits()
 WORKFLOW_LIMITS = Limits(characters=4_000, nodes=500, loops=2)
 # The same text is compiled when it is checked, published and executed, mostly in one process, so it is cached.
 _ENVIRONMENTS_MAX, _EXPRESSIONS_MAX = 128, 256
-_kept = lru_cache(_EXPRESSIONS_MAX)(call)
+_cached = lru_cache(_EXPRESSIONS_MAX)(call)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Environment:
         ``ExpressionError`` names the fault and its column. An expression whose type is only known at evaluation
         (``dyn``) is accepted for any ``want``; its value is then checked each time. The last expressions are kept.
         """
-        expression: Expression = _kept(self._compiled, source, want)
+        expression: Expression = _cached(self._compiled, source, want)
         return expression
 
     def _compiled(self, source: str, want: str | None) -> Expression:

@@ -69,8 +69,8 @@ def readings(text: str) -> tuple[str, ...]:
     kind, _, name = given.partition(":")
     kinds = [Kind(kind)] if name and kind in set(Kind) else [*Kind]
     name = name if len(kinds) == 1 else given
-    meant = [each for one in kinds for each in (one, _SAME.get(one)) if each is not None]
-    return tuple(principal(one, name) for one in meant) if name else ()
+    kinds_read = [each for one in kinds for each in (one, _SAME.get(one)) if each is not None]
+    return tuple(principal(one, name) for one in kinds_read) if name else ()
 
 
 class Standing(StrEnum):

@@ -126,11 +126,11 @@ def _of_words(text: str) -> Iterator[int]:
         scripts = [script_of(character) for character in word[0]]
         own = next((name for name in scripts if name), "")
         own = LATIN if LATIN in scripts else own
-        kept = {own, EAST} if own == LATIN else {LATIN, EAST} if own == EAST else {own}
+        allowed = {own, EAST} if own == LATIN else {LATIN, EAST} if own == EAST else {own}
         ascii_letters = sum(character.isascii() and character.isalpha() for character in word[0])
         for number, (character, script) in enumerate(zip(word[0], scripts, strict=True)):
             alike = character in _LATIN_ALIKE and ascii_letters
-            if alike or (script and script not in kept):
+            if alike or (script and script not in allowed):
                 yield word.start() + number
 
 

@@ -89,12 +89,12 @@ else:
 def kept_alive(seconds: float) -> type[_Connection]:
     """The class of connections whose socket is kept alive."""
 
-    class Kept(_Connection):
+    class KeepAliveConnection(_Connection):
         def __init__(self, protocol: Any, transport: Any, *rest: Any) -> None:
             keep_alive(transport, seconds)
             super().__init__(protocol, transport, *rest)
 
-    return Kept
+    return KeepAliveConnection
 
 
 async def close(connection: asyncpg.Connection[asyncpg.Record], seconds: float = 2.0) -> None:

@@ -17,8 +17,8 @@ def plans_of(terms: Terms, *, escalated: bool) -> tuple[Plan, ...]:
     escalation = terms.escalate
     if escalated and escalation is not None:
         covered = escalation.covers or frozenset(group.key for group in terms.approvers)
-        kept = [group for group in terms.approvers if group.key not in covered]
-        plans.append(_merged([*kept, escalation.to]))
+        uncovered = [group for group in terms.approvers if group.key not in covered]
+        plans.append(_merged([*uncovered, escalation.to]))
     return tuple(plan for plan in plans if plan)
 
 

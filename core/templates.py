@@ -340,12 +340,12 @@ def _translated(node: _Text, languages: Languages, path: Path, bound: Bound) -> 
     made, authored = "", ""
     for at, part in enumerate(node.parts):
         if isinstance(part, str) and language is not None and isinstance(languages, Added):
-            text, said = part if language is Language.URL_PART else escaped(language, part), "\0"
+            text, author_text = part if language is Language.URL_PART else escaped(language, part), "\0"
         elif isinstance(part, str) or language is None or at in node.raw:
-            text = said = part if isinstance(part, str) else _scalar(part, bound)
+            text = author_text = part if isinstance(part, str) else _scalar(part, bound)
         else:
-            text, said = escaped(language, _scalar(part, bound)), "\0"
-        made, authored = made + text, authored + said
+            text, author_text = escaped(language, _scalar(part, bound)), "\0"
+        made, authored = made + text, authored + author_text
     _check_length(made)
     if language is not None:
         check_meaning(language, made, authored)

@@ -38,14 +38,14 @@ def storable(output: object, *, bytes_max: int = VALUE_BYTES_MAX) -> JsonObject:
         return output
     if type(output) is not dict:
         return marker(output, unfit(output, "It") or "It is no object.")
-    kept = _members(output, _LEVELS)
-    while (problem := unfit(kept, "It", bytes_max=bytes_max)) is not None:
-        large = {name: value for name, value in kept.items() if not is_marker(value)}
+    cleaned = _members(output, _LEVELS)
+    while (problem := unfit(cleaned, "It", bytes_max=bytes_max)) is not None:
+        large = {name: value for name, value in cleaned.items() if not is_marker(value)}
         if not large:
             return marker(output, problem)
         name = max(large, key=lambda each: len(canonical_bytes(large[each])))
-        kept[name] = marker(large[name], f"With it, the whole is too large. {problem}")
-    return kept
+        cleaned[name] = marker(large[name], f"With it, the whole is too large. {problem}")
+    return cleaned
 
 
 def first_marker(value: object) -> JsonObject | None:
@@ -64,18 +64,18 @@ def describe(found: JsonObject) -> str:
 
 
 def _members(value: dict[Any, Any], levels: int) -> JsonObject:
-    kept: JsonObject = {}
+    members: JsonObject = {}
     for name, item in value.items():
         key = name if unfit(name, "It") is None and type(name) is str else ascii(name)[:200]
-        kept[key] = _kept(item, levels - 1) if key == name else marker(item, "Its name cannot be kept.")
-    return kept
+        members[key] = _kept(item, levels - 1) if key == name else marker(item, "Its name cannot be kept.")
+    return members
 
 
 def _kept(item: Any, levels: int) -> Json:
     problem = unfit(item, "It")
     if problem is None:
-        kept: Json = item
-        return kept
+        stored: Json = item
+        return stored
     if type(item) is dict and levels:
         inner = _members(item, levels)
         return inner if unfit(inner, "It") is None else marker(item, problem)

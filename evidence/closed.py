@@ -130,8 +130,8 @@ class Closed:
     def claimed(self) -> tuple[ChainHead, list[Json]]:
         """The expected head of the chain, and the number of lines of each append, as ``run-head.json`` claims."""
         name = layout.RUN_HEAD
-        told = bounded_json.parse_object(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
-        match told:
+        document = bounded_json.parse_object(self._container.read(name), bytes_max=FILE_BYTES_MAX, where=name)
+        match document:
             case {"run": str(run), "count": int(count), "head": str(head), "appends": [*sizes]}:
                 self._appends = sizes
                 return ChainHead(f"run:{run}", count, head), sizes

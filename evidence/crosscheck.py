@@ -35,7 +35,7 @@ class Crosscheck:
         self._committed = 0
         self._disclosed: dict[tuple[str, str], str] = {}
         self._opened: dict[tuple[str, str], Json] = {}
-        self._told: dict[int, tuple[Json, Json, Json]] = {}
+        self._facts: dict[int, tuple[Json, Json, Json]] = {}
         self._disclosure_fault: InputError | None = None
         try:
             self._opened = {(item.path, item.commitment): item.value for item in self._disclosures()}
@@ -52,7 +52,7 @@ class Crosscheck:
         self._rollup.observe(event)
         self._commitments(event["data"].get("committed"), "chain")
         if event["type"] == EventType.DECISION_MADE or origins.counts(event["type"], event["step"]):
-            self._told[event["seq"]] = (event["type"], event["step"], event["data"].get("values"))
+            self._facts[event["seq"]] = (event["type"], event["step"], event["data"].get("values"))
         if event["type"] == EventType.APPROVAL_REQUESTED and type(event["data"]["card"]) is str:
             self._committed += 1
 
@@ -135,7 +135,7 @@ class Crosscheck:
 
     def _origins(self) -> str:
         """Check the events from which origins are computed, and recompute the origins whose values are disclosed."""
-        events = origins.listed(self._object(layout.RUN_FILE).get("origins"), self._told)
+        events = origins.listed(self._object(layout.RUN_FILE).get("origins"), self._facts)
         for one in events:
             self._commitments([[*pair] for pair in one.values or ()], "chain")
         return origins.recompute(events, lambda *one: (one in self._opened, self._opened.get(one))).words()

@@ -241,8 +241,8 @@ class History(Struct):
         approval, uses = self.approvals.get(str(data["approval"])), data["uses"]
         last = {vote["voter"]: vote for vote in approval.votes} if approval is not None else {}
         grants = [vote.get("grant") for vote in last.values() if vote["choice"] == "approve"]
-        said = [one.get("uses") for one in grants if isinstance(one, dict)]
-        fits = type(uses) is int and said and all(type(one) is int and uses <= one for one in said)
+        uses_allowed = [one.get("uses") for one in grants if isinstance(one, dict)]
+        fits = type(uses) is int and uses_allowed and all(type(one) is int and uses <= one for one in uses_allowed)
         if approval is None or approval.status != "approved" or not fits or name in self.grants:
             self.irregular.append(f"{where}: the grant {name[:40]} is not what the voters of an approval have given")
             return

@@ -130,12 +130,14 @@ class Judged:
         """Compare the steps and the rules that the history was judged by with the texts that the events name."""
         name, version = str(self._workflow.get("name")), str(self._workflow.get("version"))
         file = layout.text_file("workflow", name, version)
-        told = self._object(layout.DEFINITION)
-        editions = told.get("editions")
+        definition = self._object(layout.DEFINITION)
+        editions = definition.get("editions")
         first = editions[0] if isinstance(editions, list) and editions else None
-        if canonical_bytes(compiler.steps(self._text(file), told)) != canonical_bytes(first):
+        if canonical_bytes(compiler.steps(self._text(file), definition)) != canonical_bytes(first):
             raise InputError("has other steps than the workflow's text", where=layout.DEFINITION)
-        whole: JsonObject = {"operations": {**_object(told.get("added")), **_object(told.get("operations"))}}
+        whole: JsonObject = {
+            "operations": {**_object(definition.get("added")), **_object(definition.get("operations"))}
+        }
         for edition, version in self._moved:
             text = self._text(layout.text_file("workflow", name, version))
             now = editions[edition] if isinstance(editions, list) and edition < len(editions) else None
@@ -157,10 +159,10 @@ class Judged:
     def _object(self, name: str) -> JsonObject:
         """A file of one canonical object. ``InputError`` for any other spelling of it."""
         data = self._files.read(name)
-        told = bounded_json.parse_object(data, bytes_max=FILE_BYTES_MAX, where=name)
-        if canonical_bytes(told) + b"\n" != data:
+        document = bounded_json.parse_object(data, bytes_max=FILE_BYTES_MAX, where=name)
+        if canonical_bytes(document) + b"\n" != data:
             raise InputError("is not spelled canonically", where=name)
-        return told
+        return document
 
     @property
     def definition(self) -> JsonObject:
@@ -189,12 +191,12 @@ class Judged:
     def _tenant(self) -> Iterator[dict[str, Any]]:
         before = -1
         for line in self._files.lines(layout.TENANT, 2 * LINE_BYTES_MAX):
-            told = bounded_json.parse_object(line, bytes_max=2 * LINE_BYTES_MAX, where=layout.TENANT)
-            match told:
+            document = bounded_json.parse_object(line, bytes_max=2 * LINE_BYTES_MAX, where=layout.TENANT)
+            match document:
                 case {"seq": int(seq), "line": {"type": str(kind), "data": dict(), "actor": dict(), "ts": str()}}:
-                    if seq <= before or kind not in TENANT_EVENTS or canonical_bytes(told) != line:
+                    if seq <= before or kind not in TENANT_EVENTS or canonical_bytes(document) != line:
                         raise InputError("is out of order, or is no line of a tenant")
-                    _check_tenant(told)
+                    _check_tenant(document)
                     before = seq
                     yield orjson.loads(line)["line"]
                 case _:
@@ -243,10 +245,10 @@ def _object(value: Json) -> JsonObject:
     return value if isinstance(value, dict) else {}
 
 
-def _check_tenant(told: JsonObject) -> None:
+def _check_tenant(document: JsonObject) -> None:
     """Refuse what no line of a tenant holds."""
-    line: Any = told["line"]
-    check_members(layout.TENANT, told, frozenset({"seq", "line"}))
+    line: Any = document["line"]
+    check_members(layout.TENANT, document, frozenset({"seq", "line"}))
     check_members(layout.TENANT, line, frozenset({"v", "ts", "type", "actor", "step", "data"}))
     check_members(layout.TENANT, line["actor"], frozenset({"kind", "id"}))
     check_members(layout.TENANT, line["data"], OF_TENANT)

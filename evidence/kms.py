@@ -38,18 +38,18 @@ class KmsSigner:
     def load(cls, client: Any, key: str) -> KmsSigner:
         """Find the key by its id, ARN or alias. ``ConfigurationError`` if it cannot sign a log, ``TransportError`` if
         KMS does not answer."""
-        said = _call(client.get_public_key, key, KeyId=key)
-        offered = said.get("SigningAlgorithms") or ()
-        if (said.get("KeySpec"), said.get("KeyUsage")) != (_SPEC, _USAGE) or _ALGORITHM not in offered:
-            words = f"the key {key} in KMS is a {said.get('KeySpec')} for {said.get('KeyUsage')}, which signs no log."
-            raise ConfigurationError(words, remedy=_CREATE)
+        answer = _call(client.get_public_key, key, KeyId=key)
+        offered = answer.get("SigningAlgorithms") or ()
+        if (answer.get("KeySpec"), answer.get("KeyUsage")) != (_SPEC, _USAGE) or _ALGORITHM not in offered:
+            kind = f"{answer.get('KeySpec')} for {answer.get('KeyUsage')}"
+            raise ConfigurationError(f"the key {key} in KMS is a {kind}, which signs no log.", remedy=_CREATE)
         try:
-            public = PublicKey.of(load_der_public_key(said["PublicKey"]))
+            public = PublicKey.of(load_der_public_key(answer["PublicKey"]))
         except (ValueError, UnsupportedAlgorithm, InputError):
             public = None
         if public is None or public.algorithm is not Algorithm.ED25519:
             raise TransportError(f"KMS answered with no Ed25519 key for {key}.")
-        return cls(client, str(said["KeyId"]), public)
+        return cls(client, str(answer["KeyId"]), public)
 
     def sign(self, data: bytes) -> bytes:
         """Sign ``data``. ``InputError`` if it is too long, ``TransportError`` if KMS returns no signature of this key.

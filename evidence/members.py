@@ -89,11 +89,11 @@ _TYPES = {"s": str, "i": int, "b": bool, "l": list, "o": dict}
 
 
 def _read(members: str) -> Mapping[str, tuple[type, ...]]:
-    told: dict[str, tuple[type, ...]] = {}
+    types: dict[str, tuple[type, ...]] = {}
     for each in members.split():
         name, _, kind = each.rstrip("?").partition(":")
-        told[name] = (_TYPES[kind or "s"], *((type(None),) if each.endswith("?") else ()))
-    return told
+        types[name] = (_TYPES[kind or "s"], *((type(None),) if each.endswith("?") else ()))
+    return types
 
 
 OF_LINES: Mapping[str, Mapping[str, tuple[type, ...]]] = {

@@ -47,14 +47,14 @@ def _event(stream: str, tenant: str, product: str, seq: int, line: Mapping[str, 
     kind, data, raw = str(line["type"]), line["data"], canonical_bytes(line)
     area, _, what = kind.partition(".")
     failed = what in _FAILURES or data.get("outcome") == "deny"
-    told = _classed(area, what, kind, line)
+    classified = _classed(area, what, kind, line)
     uid = f"{stream}#{seq}"
     metadata: JsonObject = {
         "version": VERSION, "uid": uid, "tenant_uid": tenant, "profiles": ["record_integrity"], "event_code": kind,
         "log_name": stream, "sequence": seq, "original_time": line["ts"],
         "product": {"name": "Counterseal", "vendor_name": "Counterseal", "version": product},
     }  # fmt: skip
-    activity, classed = told.pop("activity_id"), told.pop("class_uid")
+    activity, classed = classified.pop("activity_id"), classified.pop("class_uid")
     assert isinstance(activity, int), "it is one of ours"
     assert isinstance(classed, int), "it is one of ours"
     return {
@@ -62,7 +62,7 @@ def _event(stream: str, tenant: str, product: str, seq: int, line: Mapping[str, 
         "activity_name": _WORDS.get(activity, what) if classed != _AUTHENTICATION else what,
         "type_uid": classed * 100 + activity, "time": _millis(str(line["ts"])),
         "severity_id": 3 if failed else 1, "status_id": 2 if failed else 1, "message": kind, "metadata": metadata,
-        "raw_data": raw.decode(), "raw_data_hash": _fingerprint(raw), **told,
+        "raw_data": raw.decode(), "raw_data_hash": _fingerprint(raw), **classified,
     }  # fmt: skip
 
 

@@ -45,9 +45,9 @@ class Opened(Struct, frozen=True):
 
 def digest_of(event: Mapping[str, Any]) -> str:
     """The digest of the public part of an event's line. The paths of the event's values begin with it."""
-    told = {name: event[name] for name in ("v", "ts", "type", "actor", "step")}
+    envelope = {name: event[name] for name in ("v", "ts", "type", "actor", "step")}
     data = {name: fact for name, fact in event["data"].items() if name not in ADDED}
-    return sha256(plain_bytes({**told, "data": data})).hexdigest()
+    return sha256(plain_bytes({**envelope, "data": data})).hexdigest()
 
 
 def places(event: Mapping[str, Any]) -> tuple[str, ...]:
@@ -134,13 +134,13 @@ class OpenedFile:
     def _read(self, files: Files) -> Generator[Opened]:
         for line in files.lines(layout.OPENED, FILE_BYTES_MAX):
             try:
-                told = orjson.loads(line)
+                document = orjson.loads(line)
             except ValueError:
                 raise InputError("a line is no JSON") from None
             # Ambiguous JSON, such as a name that occurs twice, does not survive the round trip.
-            if not isinstance(told, dict) or told.keys() != _MEMBERS or canonical_bytes(told) != line:
+            if not isinstance(document, dict) or document.keys() != _MEMBERS or canonical_bytes(document) != line:
                 raise InputError("a line has other members than such lines have, or another spelling")
-            yield _parse(told)
+            yield _parse(document)
 
     def _checked(
         self, event: Mapping[str, Any], found: Opened
@@ -163,8 +163,8 @@ class OpenedFile:
         return values, listed
 
 
-def _parse(told: JsonObject) -> Opened:
-    opened, seq, values = told["opened"], told["seq"], told["values"]
+def _parse(document: JsonObject) -> Opened:
+    opened, seq, values = document["opened"], document["seq"], document["values"]
     pairs: list[tuple[str, str]] | None = None if values is None else []
     shown: list[Opening] = []
     for each in opened if isinstance(opened, list) else [None]:

@@ -13,7 +13,7 @@ from msgspec import Struct, ValidationError, convert
 
 from core.canonical import Json, JsonObject, digest
 from core.errors import InputError
-from core.origins.conversation import TOOL, Heard, Listener, calls_of, digest_of, listener_of
+from core.origins.conversation import TOOL, Listener, Passage, calls_of, digest_of, listener_of
 from core.origins.ingredients import Origins, distinct
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import MODEL, PERSON, VERSION
@@ -156,17 +156,19 @@ def _check(event: Event, stated: Mapping[str, Any], events: Sequence[Event], ope
     matching = began.opened("matching", opened)
     if began.opened("remembered", opened):
         raise _Withheld  # the conversation of an earlier agent may be in another run's book
-    heard = [*_beginning(began, opened)]
+    conversation = [*_beginning(began, opened)]
     for before in range(1, int(at)):
-        heard += _turn(f"{agent}/{before}", own, matching, opened)
-    if stated["turn"] != turn or stated["shown"] != digest_of(heard):
+        conversation += _turn(f"{agent}/{before}", own, matching, opened)
+    if stated["turn"] != turn or stated["shown"] != digest_of(conversation):
         raise InputError(f"event {event.seq}: its origins were not found in what the model had been shown")
     call = own[ANSWERED, turn].opened("said", opened)[int(number) - 1]
-    tool, beside = matching[call["tool"]], list[JsonObject]()
+    tool, siblings = matching[call["tool"]], list[JsonObject]()
     if tool["effect"] and int(number) > 1:
         calls = calls_of(turn, own[SUCCEEDED, turn].opened("output", opened))[: int(number)]
-        beside = [one.arguments for one in calls[:-1] if one.tool == calls[-1].tool and isinstance(one.arguments, dict)]
-    matched = _matched(stated["arguments"], call["input"], tool, listener_of(heard), beside)
+        siblings = [
+            one.arguments for one in calls[:-1] if one.tool == calls[-1].tool and isinstance(one.arguments, dict)
+        ]
+    matched = _matched(stated["arguments"], call["input"], tool, listener_of(conversation), siblings)
     for name, argument in stated["arguments"].items():
         found = [*argument.get("fixed", ())]
         for path in argument["matched"]:
@@ -182,7 +184,11 @@ def _check(event: Event, stated: Mapping[str, Any], events: Sequence[Event], ope
 
 
 def _matched(
-    arguments: Mapping[str, Any], given: Json, tool: Mapping[str, Any], listener: Listener, beside: Sequence[JsonObject]
+    arguments: Mapping[str, Any],
+    given: Json,
+    tool: Mapping[str, Any],
+    listener: Listener,
+    siblings: Sequence[JsonObject],
 ) -> Mapping[Path, Origins]:
     """The origins of the values that the model gave to a call, without origins that earlier calls have used up."""
     values: dict[Path, Json] = {}
@@ -201,26 +207,26 @@ def _matched(
         )
         for path, value in values.items()
     }
-    return listener.performed.spend(tool["operation"], values, found, beside)
+    return listener.performed.spend(tool["operation"], values, found, siblings)
 
 
-def _beginning(began: Event, opened: Opened) -> list[Heard | None]:
+def _beginning(began: Event, opened: Opened) -> list[Passage | None]:
     messages, sources = began.opened("messages", opened), began.opened("sources", opened)
-    heard: list[Heard | None] = []
+    passages: list[Passage | None] = []
     for source in sources or ():
         at = source.get("message")
-        heard.append(Heard(source["origin"], source.get("value") if at is None else messages[at]["content"]))
-    return heard
+        passages.append(Passage(source["origin"], source.get("value") if at is None else messages[at]["content"]))
+    return passages
 
 
 def _turn(
     turn: str, own: Mapping[tuple[str, str], Event], matching: Mapping[str, Any], opened: Opened
-) -> list[Heard | None]:
+) -> list[Passage | None]:
     """The model's answer of a turn, and the results of its successful calls."""
     answer = own.get((SUCCEEDED, turn))
     if answer is None:
         return []
-    heard: list[Heard | None] = [Heard(MODEL, answer.opened("output", opened), turn, answer=True)]
+    passages: list[Passage | None] = [Passage(MODEL, answer.opened("output", opened), turn, answer=True)]
     answered = own.get((ANSWERED, turn))
     for number, call in enumerate((answered and answered.opened("said", opened)) or (), start=1):
         done = own.get((SUCCEEDED, f"{turn}/{number}"))
@@ -228,10 +234,10 @@ def _turn(
             continue
         value, tool = done.opened("output", opened), matching[call["tool"]]
         if tool.get("people"):
-            heard.append(Heard(PERSON, value))
+            passages.append(Passage(PERSON, value))
         elif "operation" not in tool or tool["secret"]:
             raise _Withheld
         else:
-            origin, step, kept = f"{TOOL}{tool['operation']}", f"{turn}/{number}", tuple(tool["kept"])
-            heard.append(Heard(origin, value, step, tool["records"], effect=tool["effect"], kept=kept))
-    return heard
+            origin, step, protected = f"{TOOL}{tool['operation']}", f"{turn}/{number}", tuple(tool["kept"])
+            passages.append(Passage(origin, value, step, tool["records"], effect=tool["effect"], protected=protected))
+    return passages

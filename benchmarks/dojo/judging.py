@@ -55,9 +55,11 @@ class Sitting:
         """Show the model the result of the last judged call."""
         operation = self._declared.operation(self._suite, call.tool)
         records = records_of(operation.output_schema)
-        kept = kept_of(operation.output_schema)
+        protected = kept_of(operation.output_schema)
         shown, asked = output_of(result), call.arguments
-        self._matcher.add_result(operation.name, shown, records=records, own=self._own, kept=kept, asked=asked)
+        self._matcher.add_result(
+            operation.name, shown, records=records, own=self._own, protected=protected, asked=asked
+        )
         if operation.has_effect:
             self._performed.add(operation.name, call.arguments)
         self._let_out[call.digest] += 1

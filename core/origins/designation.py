@@ -91,10 +91,10 @@ class Designation:
         places = self.dates.get(day, set()) | self.dates.get((None, *day[1:]), set())
         if clock is None or not places:
             return bool(places)
-        beside = [self.clocks[one] for one in places if one in self.clocks]
-        if not beside and len({one[1:] for one in self.dates}) == 1:
-            beside = [*self.clocks.values()]
-        return any(clock in one for one in beside)
+        times = [self.clocks[one] for one in places if one in self.clocks]
+        if not times and len({one[1:] for one in self.dates}) == 1:
+            times = [*self.clocks.values()]
+        return any(clock in one for one in times)
 
     def context_of(self, span: Span) -> frozenset[str]:
         """The words of a particular, and the words that say what it is: before it, or after it behind ``as`` or ``is``.

@@ -98,8 +98,8 @@ def _seen(text: str) -> str:
     if text.isascii():
         return text
     marks = sum(ucd_3_2_0.category(one)[0] == "M" for one in text)
-    kept = text.translate(_SEEN if marks <= _MARKS_MAX else _UNMARKED)
-    return ucd_3_2_0.normalize("NFKC", kept).translate(_DOTS)
+    translated = text.translate(_SEEN if marks <= _MARKS_MAX else _UNMARKED)
+    return ucd_3_2_0.normalize("NFKC", translated).translate(_DOTS)
 
 
 def _unescaped(text: str) -> str:

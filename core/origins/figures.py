@@ -159,9 +159,9 @@ def is_amount(tokens: Sequence[Token], at: int, money: Collection[int], *, again
 
 def accounts_in(tokens: Sequence[Token]) -> str:
     """The text in which to look for account numbers: without dates, telephone numbers and negated words."""
-    kept, dialed = list[str](), False
+    parts, dialed = list[str](), False
     for one in tokens:
         dialed = one.folded[0] == "+" or (dialed and (one.has_digit or one.folded in "()-/"))
         cut = dialed or one.denied or (number(one.folded) is None and moment(one.folded) is not None)
-        kept.append(" , " if cut else f"{' ' if one.apart else ''}{one.folded}")
-    return "".join(kept)
+        parts.append(" , " if cut else f"{' ' if one.apart else ''}{one.folded}")
+    return "".join(parts)

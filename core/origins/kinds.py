@@ -92,25 +92,25 @@ def designates(leaf: Leaf, how: MatchKind, wanted: Sought, recorded: Callable[[]
 
     ``whole``: the value is the whole text. ``recorded`` tells if a record has the value as a name.
     """
-    said, value = leaf.designation, wanted.leaf
+    designation, value = leaf.designation, wanted.leaf
     if wanted.kind is ArgumentKind.TEXT:
-        return whole or said.says(value.text)
+        return whole or designation.says(value.text)
     if not fits(wanted, how):
         return False
     key = key_of(value.text)
-    places = set(said.keys.get(key, ()))
-    if how is MatchKind.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in said.amounts):
+    places = set(designation.keys.get(key, ()))
+    if how is MatchKind.NUMBER and (wanted.kind is not ArgumentKind.AMOUNT or value.number in designation.amounts):
         is_text = isinstance(value.value, str)
-        places |= said.numerals.get(value.numeral or "", set()) if is_text else set()
-        places |= said.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
-    if key in said.initial and recorded():
-        places |= said.initial[key]
+        places |= designation.numerals.get(value.numeral or "", set()) if is_text else set()
+        places |= designation.numbers.get(value.number or Decimal(0), set()) if not is_text else set()
+    if key in designation.initial and recorded():
+        places |= designation.initial[key]
     if wanted.kind is ArgumentKind.NAMED:
         names = frozenset(leaf.name.lower().replace("/", "_").split("_"))
         return (whole and named(wanted.cue, names)) or any(
-            named(wanted.cue, said.context_of(place)) for place in places
+            named(wanted.cue, designation.context_of(place)) for place in places
         )
-    places |= said.names.get(folded_key(value.text), set())
-    if how is MatchKind.DATE and value.moment is not None and said.has_date(*value.moment):
+    places |= designation.names.get(folded_key(value.text), set())
+    if how is MatchKind.DATE and value.moment is not None and designation.has_date(*value.moment):
         return True
-    return whole or bool(places) or (how is MatchKind.ACCOUNT and value.words.squeezed in said.accounts)
+    return whole or bool(places) or (how is MatchKind.ACCOUNT and value.words.squeezed in designation.accounts)

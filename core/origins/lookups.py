@@ -21,9 +21,9 @@ def records_at(result: Json, pointer: str) -> list[Json] | None:
     return found if 0 < len(found) <= _RECORDS_MAX and all(isinstance(one, dict) for one in found) else None
 
 
-def names_in(record: Json, records: str, kept: frozenset[str]) -> list[Leaf]:
+def names_in(record: Json, records: str, protected: frozenset[str]) -> list[Leaf]:
     """The values of those fields of a record that not just anyone may write."""
-    return [one for one in leaves(record, records, records) if not one.key and one.name in kept]
+    return [one for one in leaves(record, records, records) if not one.key and one.name in protected]
 
 
 def bears(names: list[Leaf], wanted: Iterable[Scalar | None]) -> bool:

@@ -43,15 +43,15 @@ _OURS = (REQUESTER, WORKFLOW, PERSON)
 
 @dataclass(frozen=True)
 class _Event:
-    """A source that the model was shown (``label``) or its own words (``said``). ``hidden``: withheld or too large."""
+    """A source that the model was shown (``label``) or its own words (``words``). ``hidden``: withheld or too large."""
 
     label: str = ""
     leaves: tuple[Leaf, ...] = ()
     tool: str = ""
     only: str | None = None  # the pointer of the only record that the requester's words can mean
-    said: ModelWords | None = None
+    words: ModelWords | None = None
     hidden: bool = False
-    kept: frozenset[str] = frozenset()  # the fields of a result that not just anyone may write outside
+    protected: frozenset[str] = frozenset()  # the fields of a result that not just anyone may write outside
 
 
 class _TooMuch(Exception):
@@ -77,14 +77,14 @@ class Matcher:
         """Add a model's call, performed or refused. Returns True if all of its values are in the requester's words."""
         every = self._within(arguments)
         if every is None:
-            self._events.append(_Event(said=ModelWords.of(()), hidden=True))
+            self._events.append(_Event(words=ModelWords.of(()), hidden=True))
             return False
         values, keys = [leaf for leaf in every if not leaf.key], [leaf for leaf in every if leaf.key]
         absent, self.steps = any(value is None for value in scalars(arguments)), 0
         own = bool(values) and not absent and all(self._is_requesters(leaf.value) for leaf in values)
         texts = [leaf.text for leaf in (*values, *keys)]
         self._parts.add(texts, len(self._events))
-        self._events.append(_Event(said=ModelWords.of(texts)))
+        self._events.append(_Event(words=ModelWords.of(texts)))
         return own
 
     def add_result(
@@ -94,31 +94,31 @@ class Matcher:
         *,
         records: str | None = None,
         own: bool = False,
-        kept: Collection[str] = (),
+        protected: Collection[str] = (),
         asked: Json = None,
     ) -> None:
         """Add the result of a performed call. ``records`` is the JSON Pointer to its records, ``asked`` its arguments.
 
         ``own``: the call's values were all in the requester's words. If the result then has only one record, or only
-        one with the name that was asked for, its fields are a ``lookup`` of the requester's words. ``kept`` are the
-        fields (pointers without list indexes) that not just anyone may write outside: a name in them counts as a name
-        of a record.
+        one with the name that was asked for, its fields are a ``lookup`` of the requester's words. ``protected`` are
+        the fields (pointers without list indexes) that not just anyone may write outside: a name in them counts as a
+        name of a record.
         """
-        names = frozenset(kept)
+        names = frozenset(protected)
         only = None if records is None else self._only(result, records, names, asked, own=own)
         self._add(f"tool:{operation}", result, operation, only, names)
 
-    def _only(self, result: Json, records: str, kept: frozenset[str], asked: Json, *, own: bool) -> str | None:
+    def _only(self, result: Json, records: str, protected: frozenset[str], asked: Json, *, own: bool) -> str | None:
         """The pointer to the only record that a query in the requester's words can mean; None if there is none."""
         found = records_at(result, records)
         if found is None:
             return None
         self.steps, values = 0, [*scalars(asked)]
         if len(found) == 1:
-            names = names_in(found[0], records, kept)
+            names = names_in(found[0], records, protected)
             own = own or (bool(values) and all(self._asks_for(one, names) for one in values))
             return records if own else None
-        bearers = [at for at, one in enumerate(found) if bears(names_in(one, records, kept), values)]
+        bearers = [at for at, one in enumerate(found) if bears(names_in(one, records, protected), values)]
         return f"{records}/{bearers[0]}" if own and len(bearers) == 1 else None
 
     def _asks_for(self, value: Scalar | None, names: list[Leaf]) -> bool:
@@ -174,10 +174,12 @@ class Matcher:
         return sorted(found)
 
     def _add(
-        self, label: str, value: Json, tool: str = "", only: str | None = None, kept: frozenset[str] = frozenset()
+        self, label: str, value: Json, tool: str = "", only: str | None = None, protected: frozenset[str] = frozenset()
     ) -> None:
         every = self._within(value)
-        self._events.append(_Event(hidden=True) if every is None else _Event(label, every, tool, only, kept=kept))
+        self._events.append(
+            _Event(hidden=True) if every is None else _Event(label, every, tool, only, protected=protected)
+        )
 
     def _within(self, value: Json) -> tuple[Leaf, ...] | None:
         """The values and keys of a source; None if the source, or the conversation with it, is too large."""
@@ -237,10 +239,10 @@ class Matcher:
             for at, event in enumerate(self._events):
                 if event.hidden:
                     found.add(UNKNOWN)
-                    if event.said is not None:
+                    if event.words is not None:
                         break
-                elif event.said is not None:
-                    if self._was_said(event.said, wanted.leaf, form) or (complete is not None and complete <= at):
+                elif event.words is not None:
+                    if self._was_said(event.words, wanted.leaf, form) or (complete is not None and complete <= at):
                         break
                 elif event.label in _OURS:
                     found |= self._ours(at, event, wanted, found)
@@ -305,9 +307,9 @@ class Matcher:
     def _is_recorded(self, wanted: Leaf) -> bool:
         """True if a record has this name as a whole, in a field that not just anyone may write."""
         for event in self._events:
-            for leaf in event.leaves if event.kept else ():
+            for leaf in event.leaves if event.protected else ():
                 self._step(1)
-                if not leaf.key and leaf.name in event.kept and same(leaf, wanted):
+                if not leaf.key and leaf.name in event.protected and same(leaf, wanted):
                     return True
         return False
 
@@ -333,11 +335,11 @@ class Matcher:
             return MatchKind.ACCOUNT
         return MatchKind.WORDS if self._holds(words, wanted.words) else None
 
-    def _was_said(self, said: ModelWords, wanted: Leaf, form: str) -> bool:
-        self._step(len(said.forms) + 1)
-        if wanted.number is not None and wanted.number in said.words.numbers:
+    def _was_said(self, own_words: ModelWords, wanted: Leaf, form: str) -> bool:
+        self._step(len(own_words.forms) + 1)
+        if wanted.number is not None and wanted.number in own_words.words.numbers:
             return True
-        return form in said.forms if len(form) >= SHORT else self._holds(said.words, wanted.words)
+        return form in own_words.forms if len(form) >= SHORT else self._holds(own_words.words, wanted.words)
 
     def _holds(self, words: Words, wanted: Words) -> bool:
         """True if ``words`` contains ``wanted`` as a contiguous sequence (Knuth-Morris-Pratt, linear time)."""

@@ -56,8 +56,8 @@ class Parts:
                 continue
             for length in self._lengths:
                 step(length)
-                said = self._first.get(wanted[at : at + length])
-                if said is not None:
-                    place = max(before, said)
+                found_at = self._first.get(wanted[at : at + length])
+                if found_at is not None:
+                    place = max(before, found_at)
                     reached[at + length] = min(place, reached.get(at + length, place))
         return reached.get(len(wanted))

@@ -33,14 +33,14 @@ class Performed:
         self.calls.append((operation, arguments))
 
     def spend(
-        self, operation: str, given: Mapping[Path, Json], found: Mapping[Path, Origins], beside: Iterable[JsonObject]
+        self, operation: str, given: Mapping[Path, Json], found: Mapping[Path, Origins], siblings: Iterable[JsonObject]
     ) -> dict[Path, Origins]:
         """The origins of a call's arguments, with ``spent`` where earlier calls used up the requester's values.
 
-        ``beside`` are the arguments of earlier calls of this operation in the same answer, performed or not.
+        ``siblings`` are the arguments of earlier calls of this operation in the same answer, performed or not.
         """
         own = {path: given[path] for path, origins in found.items() if any(map(_own, origins))}
-        earlier = [*(arguments for name, arguments in self.calls if name == operation), *beside]
+        earlier = [*(arguments for name, arguments in self.calls if name == operation), *siblings]
         again = bool(own) and all({*_forms(own[path])} <= _used(earlier, path) for path in own)
         return {path: [_spent(inner) for inner in found[path]] if again else found[path] for path in found}
 

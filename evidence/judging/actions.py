@@ -194,8 +194,8 @@ class Actions(Judge):
             wanted |= {"operation": same[-1]} if same else {}
         elif decision is not None:
             wanted["operation"] = decision.operation
-            told = card.get("rules")
-            shown = [str(one.get("id")) for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+            rules = card.get("rules")
+            shown = [str(one.get("id")) for one in rules if isinstance(one, dict)] if isinstance(rules, list) else []
             self._shown_rules(event, shown, decision)
         for name, value in wanted.items():
             if name in card and card[name] != value:
@@ -238,8 +238,8 @@ class Actions(Judge):
 
     def _gate(self, event: dict[str, Any], effect: _Effect | None) -> str | None:
         """The call that an agent carries out by its one permit; None if the runtime carries it out."""
-        definition, operation, told = self.case.definition, event["data"]["operation"], event["data"].get("gate")
-        gate = told if effect is None else effect.gate
+        definition, operation, named = self.case.definition, event["data"]["operation"], event["data"].get("gate")
+        gate = named if effect is None else effect.gate
         if gate is not None and any(one.gate and one.step == event["step"] for one in self._effects.values()):
             self.fault(event, "a permit had gone out for it before, and there is no second one")
         if definition is not None and definition.at_agents(operation) not in (None, gate is not None):

@@ -68,10 +68,10 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     migrated: tuple[Migrated, ...] = ()
 
     @classmethod
-    def read(cls, told: JsonObject, named: object, text: object) -> Definition:
+    def read(cls, document: JsonObject, named: object, text: object) -> Definition:
         """Read ``definition.json``. ``InputError`` unless it is the one that ``run.opened`` names, for this text."""
         try:
-            found = convert(told, cls)
+            found = convert(document, cls)
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
         found.check_closed()
@@ -170,10 +170,10 @@ class Extract(Struct, frozen=True, forbid_unknown_fields=True):
     principals: Mapping[str, tuple[str, ...]]
 
     @classmethod
-    def read(cls, told: JsonObject) -> Extract:
+    def read(cls, document: JsonObject) -> Extract:
         """Read an extract. ``InputError`` for anything else."""
         try:
-            return convert(told, cls)
+            return convert(document, cls)
         except ValidationError as error:
             raise InputError(f"cannot be read: {error}") from None
 

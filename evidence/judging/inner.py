@@ -95,7 +95,7 @@ class Inner(Judge):
     def _answered(self, event: dict[str, Any], key: str) -> None:
         agent, turn, _ = self._at(key)
         calls = event["data"]["calls"] if isinstance(event["data"]["calls"], list) else []
-        life = self.steps.lives.get(key)
+        life = self.steps.begun.get(key)
         if agent is None or turn not in agent.turns or life is None or life.state != SUCCEEDED:
             self.fault(event, f"the answer of {key} is told, and the model has given none")
         if agent is None:
@@ -108,7 +108,7 @@ class Inner(Judge):
         agent.answers[turn] = (str(event["data"]["came"]), calls)
 
     def _succeeded(self, event: dict[str, Any], key: str) -> None:
-        life = self.steps.lives.get(key)
+        life = self.steps.begun.get(key)
         if life is not None and life.operation in _STARTS and key not in self._started:
             self.fault(event, f"{key} succeeded, and no line names the run that it started")
         agent, turn, call = self._at(key)
@@ -117,7 +117,7 @@ class Inner(Judge):
             self.fault(event, f"the model {usage.get('model')} answered, and the agent is that of {agent.model}")
 
     def _continued(self, event: dict[str, Any], key: str) -> None:
-        life = self.steps.lives.get(key)
+        life = self.steps.begun.get(key)
         if life is None or life.operation not in _STARTS or life.state != RUNNING:
             self.fault(event, "a run is started by no step that runs another")
         self._started.add(key)

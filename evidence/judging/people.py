@@ -153,11 +153,11 @@ class People(Judge):
     def _statement(self, event: dict[str, Any], asked: Asked | None) -> None:
         """Judge a statement. Only people who may decide ask for more; whoever answers has a part in it from then on."""
         assert asked is not None
-        said, who = event["data"]["said"], event["actor"]["id"]
-        if said not in _SAID:
-            self.fault(event, f"{str(said)[:40]!r} is nothing that is said about a question")
-        self._talks(event, asked, decides=said == ASKS)
-        if said == ANSWERS:
+        kind, who = event["data"]["said"], event["actor"]["id"]
+        if kind not in _SAID:
+            self.fault(event, f"{str(kind)[:40]!r} is nothing that is said about a question")
+        self._talks(event, asked, decides=kind == ASKS)
+        if kind == ANSWERS:
             asked.answered.add(who)
 
     def _handed(self, event: dict[str, Any], asked: Asked | None) -> None:
@@ -226,7 +226,7 @@ class People(Judge):
         counts = groups if data.get("groups") else self._groups_asked(asked)
         vote = Vote(voter, str(data["choice"]), counts, behalf, event["ts"], data.get("glass") is True)
         # A vote for somebody else speaks for both people: it replaces the earlier vote of either.
-        asked.votes = {one: told for one, told in asked.votes.items() if told.people.isdisjoint(vote.people)}
+        asked.votes = {one: earlier for one, earlier in asked.votes.items() if earlier.people.isdisjoint(vote.people)}
         asked.votes[voter] = vote
 
     def _groups_asked(self, asked: Asked) -> frozenset[str]:
@@ -372,7 +372,7 @@ class People(Judge):
         directory = event["data"].get("directory")
         if (extract := self.case.extracts.get(str(directory))) is None or choice in _NO:
             return
-        kept = {}
+        votes = {}
         for voter, vote in asked.votes.items():
             person = extract.people.get(voter)
             if person is None or person.standing != "person":
@@ -386,8 +386,8 @@ class People(Judge):
                 whose, holder = vote.behalf, extract.people[vote.behalf]
             slack = f"{GroupSource.SLACK_GROUP}:"
             own = frozenset(key for key in vote.groups if key.startswith(slack) or holds(key, whose, holder))
-            kept[voter] = Vote(voter, vote.choice, own, vote.behalf, glass=vote.glass)
-        if not asked.carried(kept, choice):
+            votes[voter] = Vote(voter, vote.choice, own, vote.behalf, glass=vote.glass)
+        if not asked.carried(votes, choice):
             self.fault(event, "by the directory of that time, the votes did not meet its terms any more")
 
 

@@ -89,13 +89,13 @@ class Standing(Judge):
         for line in self._lines:
             if line["data"]["stop"] >= stop:
                 break
-            told = line["data"]
+            recorded = line["data"]
             if line["type"] == E.PAUSE_SET:
-                pauses.add(str(told["paused"]))
+                pauses.add(str(recorded["paused"]))
             elif line["type"] == E.PAUSE_LIFTED:
-                pauses.discard(str(told["paused"]))
+                pauses.discard(str(recorded["paused"]))
             elif line["type"] in _OF_POLICIES:
-                policies[str(told["name"])] = str(told["digest"]) if line["type"] == E.POLICY_ACTIVATED else ""
+                policies[str(recorded["name"])] = str(recorded["digest"]) if line["type"] == E.POLICY_ACTIVATED else ""
         # Of the lines about agents, a bundle holds those about the account that has asked for the run.
         agents = sorted(key for key in pauses if key.startswith("agent:")) if self._by_agent else ()
         for key in (*held, *agents):

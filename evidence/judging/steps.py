@@ -40,7 +40,7 @@ _UNCOMPARED = (
 )
 
 
-class _Life(Struct):
+class _History(Struct):
     state: str = ""
     operation: str = ""
     consumed: bool = False
@@ -59,7 +59,7 @@ class Steps(Judge):
         self.actions = actions
         if case.definition is not None:
             actions.steps = lambda: self.steps or {}
-        self.lives: dict[str, _Life] = {}
+        self.begun: dict[str, _History] = {}
         self.extensions = 0
         self._checkpoint = -1
         self._canceled = False
@@ -72,7 +72,7 @@ class Steps(Judge):
     @property
     def words(self) -> str:
         """The finding in words; of a moved run with the part that only the texts of both versions show."""
-        found = f"{len(self.lives)} steps in the order of the workflow"
+        found = f"{len(self.begun)} steps in the order of the workflow"
         if self.origin is not None:
             found += f"; {self.carried} of them were done in run {self.origin[0]}, up to its line {self.origin[1]}"
         return f"{found}; moved {self._migrations} times, {_UNCOMPARED}" if self._migrations else found
@@ -88,8 +88,8 @@ class Steps(Judge):
         kind, data = event["type"], event["data"]
         if kind in _MOVES:
             self._move(kind, event)
-        elif kind == E.APPROVAL_CONSUMED and event["step"] in self.lives:
-            self.lives[event["step"]].consumed = True
+        elif kind == E.APPROVAL_CONSUMED and event["step"] in self.begun:
+            self.begun[event["step"]].consumed = True
         elif kind == E.CHECKPOINT_COMMITTED:
             if data["number"] != self._checkpoint + 1:
                 self.fault(event, f"checkpoint {data['number']} follows {self._checkpoint}")
@@ -120,7 +120,7 @@ class Steps(Judge):
         if not isinstance(key, str):
             self.fault(event, "it names no step")
             return
-        life = self.lives.setdefault(key, _Life())
+        life = self.begun.setdefault(key, _History())
         if life.state not in allowed:
             self.fault(event, f"{key} is {life.state or 'not begun'}, and {kind.partition('.')[2]} follows")
         life.state = state
@@ -137,7 +137,7 @@ class Steps(Judge):
             if life.answer != "without":
                 self.fault(event, f"nobody has said that the run goes on without {key}")
 
-    def _may_begin(self, event: dict[str, Any], key: str, life: _Life) -> None:
+    def _may_begin(self, event: dict[str, Any], key: str, life: _History) -> None:
         prefix, node, inner = split_key(key)
         steps = self.steps
         if steps is None:
@@ -162,7 +162,7 @@ class Steps(Judge):
                     return prefix + need
             around = step.within
             if around is not None and step.branch in steps[around].branches:
-                life = self.lives.get(prefix + around)
+                life = self.begun.get(prefix + around)
                 if life is None or life.state != FAILED:
                     return prefix + around
             at = around
@@ -173,18 +173,18 @@ class Steps(Judge):
     def _is_over(self, steps: Mapping[str, Step], prefix: str, node: str) -> bool:
         step = steps[node]
         if step.operation not in COMPOSITES:
-            life = self.lives.get(prefix + node)
+            life = self.begun.get(prefix + node)
             if life is None or life.state not in _OVER:
                 return False
         within = {name for name in steps if name != node and node in _around(steps, name)}
         # What an agent has begun may outlive it: its call is in doubt until somebody finds out.
         return all(
             life.state in _OVER
-            for key, life in self.lives.items()
+            for key, life in self.begun.items()
             if "/" not in key and split_key(key)[1] in within and key.startswith(prefix)
         )
 
-    def _may_succeed(self, event: dict[str, Any], key: str, life: _Life) -> None:
+    def _may_succeed(self, event: dict[str, Any], key: str, life: _History) -> None:
         """Judge if the events hold what a success of this operation requires."""
         definition = self.case.definition
         if life.operation == "approve" and not life.consumed:
@@ -199,7 +199,7 @@ class Steps(Judge):
 
     def _answer(self, event: dict[str, Any]) -> None:
         """Follow a person's answer about a step that is held or waits for its retry."""
-        data, life = event["data"], self.lives.get(str(event["step"]))
+        data, life = event["data"], self.begun.get(str(event["step"]))
         self._wait(event)
         if event["actor"]["kind"] != "person":
             self.fault(event, "no person has answered")
@@ -251,8 +251,8 @@ class Steps(Judge):
             self.fault(event, "a run is begun from another one at its opening, or not at all")
         for one in event["data"]["steps"]:
             match one:
-                case [str(key), str(operation), str(state)] if key not in self.lives and state in (SUCCEEDED, FAILED):
-                    self.lives[key] = _Life(state, operation, released=True)
+                case [str(key), str(operation), str(state)] if key not in self.begun and state in (SUCCEEDED, FAILED):
+                    self.begun[key] = _History(state, operation, released=True)
                     self.carried += 1
                 case _:
                     self.fault(event, "it takes over what is no step that is over")
@@ -273,7 +273,7 @@ class Steps(Judge):
         if data["before"] != self._definition:
             self.fault(event, "the run was of another definition before")
         self._definition = data["definition"]
-        for key in sorted(key for key, life in self.lives.items() if life.state in _WORKING):
+        for key in sorted(key for key, life in self.begun.items() if life.state in _WORKING):
             self.fault(event, f"{key} is in the middle of its work")
         if definition is None or before is None:
             return
@@ -285,19 +285,19 @@ class Steps(Judge):
         if len(definition.editions) <= self.extensions:
             self.fault(event, "the definition has no such edition")
             return
-        for problem in _migration_faults(before, definition.editions[self.extensions], self.lives):
+        for problem in _migration_faults(before, definition.editions[self.extensions], self.begun):
             self.fault(event, problem)
 
     def _reopen(self, event: dict[str, Any]) -> None:
         self._canceled = False
         for pair in event["data"]["steps"]:
             key = str(pair[0]) if isinstance(pair, list) and pair else ""
-            life = self.lives.get(key)
+            life = self.begun.get(key)
             if life is None or life.state not in (FAILED, CANCELED):
                 self.fault(event, f"{key or 'no step'} begins again although it had not failed")
-            self.lives.pop(key, None)
-            for inner in [one for one in self.lives if one.startswith(f"{key}/")]:
-                del self.lives[inner]
+            self.begun.pop(key, None)
+            for inner in [one for one in self.begun if one.startswith(f"{key}/")]:
+                del self.begun[inner]
 
     def _close(self, event: dict[str, Any]) -> None:
         status, steps = event["data"]["status"], self.steps
@@ -305,7 +305,7 @@ class Steps(Judge):
             self.fault(event, f"no run ends as {status!r}")
         if status == "canceled" and not self._canceled:
             self.fault(event, "it ends as canceled, and nobody canceled it")
-        open_ones = sorted(key for key, life in self.lives.items() if life.state not in _OVER)
+        open_ones = sorted(key for key, life in self.begun.items() if life.state not in _OVER)
         if open_ones:
             self.fault(event, f"{open_ones[0]} is not over")
         if status != "succeeded":
@@ -317,7 +317,7 @@ class Steps(Judge):
 
     def _unfinished(self, steps: Mapping[str, Step] | None) -> Iterator[str]:
         """Yield what contradicts a success of the run: failures that nothing handles, and steps that are left out."""
-        for key, life in self.lives.items():
+        for key, life in self.begun.items():
             _, node, inner = split_key(key)
             step = None if steps is None else steps.get(node)
             if inner:
@@ -327,7 +327,7 @@ class Steps(Judge):
             if unhandled or life.state == CANCELED:
                 yield f"it succeeded although {key} was {life.state}"
         for name, step in (steps or {}).items():
-            if step.within is None and step.operation not in COMPOSITES and name not in self.lives:
+            if step.within is None and step.operation not in COMPOSITES and name not in self.begun:
                 yield f"it succeeded without {name}"
 
     def end(self) -> None:
@@ -340,10 +340,10 @@ class Steps(Judge):
 
 
 def _migration_faults(
-    before: Mapping[str, Step], after: Mapping[str, Step], lives: Mapping[str, _Life]
+    before: Mapping[str, Step], after: Mapping[str, Step], histories: Mapping[str, _History]
 ) -> Iterator[str]:
     """Yield the faults of a migration: it repeats or leaves out a step that has begun, or leaves out a gate."""
-    begun = {split_key(key)[1] for key in lives}
+    begun = {split_key(key)[1] for key in histories}
     for name in sorted(begun & before.keys()):
         was, now = before[name], after.get(name)
         if now is None or (now.operation, now.within, now.branch) != (was.operation, was.within, was.branch):

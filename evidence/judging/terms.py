@@ -93,9 +93,13 @@ def weaker(terms: Terms, fired: Iterable[JsonObject]) -> Iterator[str]:
             yield f"the rule {rule.get('id')} asks for a login anew, good for {most} seconds"
         if (glass := terms.break_glass) is not None:
             known = rule.get("break_glass")
-            told = known if isinstance(known, Mapping) else {}
-            most = _seconds(told.get("for"))
-            if told.get("by") not in glass.by or told.get("review") not in glass.review or glass.seconds > (most or -1):
+            stated = known if isinstance(known, Mapping) else {}
+            most = _seconds(stated.get("for"))
+            if (
+                stated.get("by") not in glass.by
+                or stated.get("review") not in glass.review
+                or glass.seconds > (most or -1)
+            ):
                 yield f"the rule {rule.get('id')} does not let them break the glass so"
         allow = rule.get("allow")
         allowed = {*map(str, allow)} if isinstance(allow, list) else set()
@@ -113,9 +117,9 @@ def _seconds(duration: object) -> int | None:
 
 def other_gate(terms: Terms, gate: Step) -> str | None:
     """The first of the terms that is not the workflow's; None if there is none."""
-    told, given = terms.to_json(), gate.terms or {}
+    stated, given = terms.to_json(), gate.terms or {}
     for name in _OF_GATES:
-        if told.get(name) != given.get(name):
+        if stated.get(name) != given.get(name):
             return name
     allow = given.get("allow")
     allowed = {*map(str, allow)} if isinstance(allow, list) else set()

@@ -66,8 +66,8 @@ def no_login(event: Mapping[str, Any], asked_at: str, seconds: int | None) -> st
     if seconds is None or data["choice"] != "approve":
         return None
     identity = data.get("identity")
-    told = identity.get("step_up") if isinstance(identity, dict) else None
-    at, by = (told.get("at"), told.get("by")) if isinstance(told, dict) else (None, None)
+    step_up = identity.get("step_up") if isinstance(identity, dict) else None
+    at, by = (step_up.get("at"), step_up.get("by")) if isinstance(step_up, dict) else (None, None)
     if by not in _STEP_UPS or data["channel"] != "console" or (login := _time(at)) is None:
         return f"its terms ask for a login anew, and {voter} approved without one"
     if (login - datetime.fromisoformat(asked_at)).total_seconds() < -CLOCK_SECONDS:

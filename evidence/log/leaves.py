@@ -43,9 +43,9 @@ class Leaf(Struct, frozen=True):
     @property
     def bytes(self) -> bytes:
         """The leaf as it is hashed: canonical JSON."""
-        said: JsonObject = {
+        document: JsonObject = {
             "v": VERSION, "tenant": self.tenant, "kind": str(self.kind), "count": self.count, "head": self.head,
             "ts": timestamp(self.at),
         }  # fmt: skip
-        said |= {} if self.run is None else {"run": self.run}
-        return canonical_bytes(said | ({} if self.number is None else {"number": self.number}))
+        document |= {} if self.run is None else {"run": self.run}
+        return canonical_bytes(document | ({} if self.number is None else {"number": self.number}))

@@ -61,16 +61,16 @@ def check(files: Mapping[str, bytes], ring: Ring) -> Checked:
     try:
         checkpoint, _ = ring.opened(files[CHECKPOINT], CHECKPOINT)
         leaves = files[LEAVES].splitlines()
-        said, runs, sample = (json.loads(files[name]) for name in (SUMMARY, RUNS, SAMPLE))
+        summary, runs, sample = (json.loads(files[name]) for name in (SUMMARY, RUNS, SAMPLE))
         parsed: list[dict[str, Any]] = [json.loads(leaf) for leaf in leaves]
         found = Checked(checkpoint.origin, len(leaves), tree.root_of(map(tree.leaf_hash, leaves)), leaves)
         found.newest = max((str(leaf["ts"]) for leaf in parsed), default="")
         found.runs, found.lines = len(runs), len(files[EVENTS].splitlines())
         found.problems = [
-            *_completeness(found, checkpoint.size, checkpoint.root, parsed, said),
-            *_population(parsed, runs, said),
+            *_completeness(found, checkpoint.size, checkpoint.root, parsed, summary),
+            *_population(parsed, runs, summary),
             *_sample(runs, sample),
-            *_lines(parsed, files[EVENTS].splitlines(), said),
+            *_lines(parsed, files[EVENTS].splitlines(), summary),
         ]
     except KeyError as error:
         raise InputError(f"lacks {error}", where="period") from None
@@ -80,25 +80,27 @@ def check(files: Mapping[str, bytes], ring: Ring) -> Checked:
 
 
 def _completeness(
-    found: Checked, size: int, root: bytes, leaves: Sequence[JsonObject], said: Mapping[str, Any]
+    found: Checked, size: int, root: bytes, leaves: Sequence[JsonObject], summary: Mapping[str, Any]
 ) -> Iterator[str]:
     if (found.size, found.root) != (size, root):
         yield f"the {found.size} leaves do not come to the root of the checkpoint, which has {size}"
     if any(canonical_bytes(leaf) != text for leaf, text in zip(leaves, found.leaves, strict=True)):
         yield "a leaf is not in canonical form"
-    if not found.origin.endswith(f"/{said['tenant']}") or any(leaf["tenant"] != said["tenant"] for leaf in leaves):
-        yield f"the log is of another tenant than {said['tenant']}"
+    if not found.origin.endswith(f"/{summary['tenant']}") or any(
+        leaf["tenant"] != summary["tenant"] for leaf in leaves
+    ):
+        yield f"the log is of another tenant than {summary['tenant']}"
 
 
 def _population(
-    leaves: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], said: Mapping[str, Any]
+    leaves: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], summary: Mapping[str, Any]
 ) -> Iterator[str]:
     opened = {str(one["run"]): int(one["number"]) for one in leaves if one["kind"] == LeafKind.OPENED}
     if sorted(opened.values()) != [*range(1, len(opened) + 1)]:
         yield "the numbers of the tenant's runs have a gap"
     wanted = {
         str(one["run"]) for one in leaves
-        if one["kind"] == LeafKind.OPENED and within(one, said["since"], said["until"])
+        if one["kind"] == LeafKind.OPENED and within(one, summary["since"], summary["until"])
     }  # fmt: skip
     listed = [str(one["run"]) for one in runs]
     for run in sorted(wanted - {*listed}):
@@ -120,13 +122,13 @@ def _sample(runs: Sequence[Mapping[str, Any]], sample: Mapping[str, Any]) -> Ite
         yield "the sample is not the one that its seed draws"
 
 
-def _lines(leaves: Sequence[Mapping[str, Any]], lines: Sequence[bytes], said: Mapping[str, Any]) -> Iterator[str]:
+def _lines(leaves: Sequence[Mapping[str, Any]], lines: Sequence[bytes], summary: Mapping[str, Any]) -> Iterator[str]:
     """Yield each line of the tenant in the period that does not lead to the head in its leaf."""
     heads = {int(one["count"]): str(one["head"]) for one in leaves if one["kind"] == LeafKind.TOLD}
-    start = ChainHead.of(f"tenant:{said['tenant']}").hash
+    start = ChainHead.of(f"tenant:{summary['tenant']}").hash
     wanted = sorted(
         int(one["count"]) for one in leaves
-        if one["kind"] == LeafKind.TOLD and within(one, said["since"], said["until"])
+        if one["kind"] == LeafKind.TOLD and within(one, summary["since"], summary["until"])
     )  # fmt: skip
     if len(wanted) != len(lines):
         yield f"{len(wanted)} lines of the tenant are of the period, and {len(lines)} are here"

@@ -96,5 +96,5 @@ class Ring(Struct, frozen=True):
 
     def opened(self, data: bytes, where: str = "checkpoint") -> tuple[Checkpoint, Note]:
         """Read a signed checkpoint. ``InputError`` unless the key that is valid for its size has signed it."""
-        said = Checkpoint.parse(Note.parse(data, where).text, where)
-        return opened(data, [self.holding(said.origin, said.size)], where)
+        checkpoint = Checkpoint.parse(Note.parse(data, where).text, where)
+        return opened(data, [self.holding(checkpoint.origin, checkpoint.size)], where)

@@ -62,8 +62,8 @@ class Memory(Struct, frozen=True):
     def of(self, origin: str) -> Remembered | None:
         """The last signed checkpoint of this log; None for an unknown log. ``ConfigurationError`` if unreadable."""
         try:
-            said = json.loads(self._path(origin).read_text(encoding="utf-8"))
-            found = Remembered(said["origin"], int(said["size"]), bytes.fromhex(said["root"]))
+            document = json.loads(self._path(origin).read_text(encoding="utf-8"))
+            found = Remembered(document["origin"], int(document["size"]), bytes.fromhex(document["root"]))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -80,8 +80,8 @@ class Memory(Struct, frozen=True):
 
     def keep(self, one: Remembered) -> None:
         """Remember a checkpoint. The file is on the disk, whole, before this returns; a crash leaves the old file."""
-        said = {"origin": one.origin, "size": one.size, "root": one.root.hex()}
-        replace_file(self._path(one.origin), json.dumps(said).encode() + b"\n")
+        document = {"origin": one.origin, "size": one.size, "root": one.root.hex()}
+        replace_file(self._path(one.origin), json.dumps(document).encode() + b"\n")
 
     def _path(self, origin: str) -> Path:
         return self.folder / f"{sha256(origin.encode()).hexdigest()[:32]}.json"

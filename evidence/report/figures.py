@@ -80,12 +80,12 @@ def authority(plot: Plot, listed: Sequence[Column]) -> Figure:
     parts.append(_symbol(112, _PEOPLE if person else _OUTSIDE, "slate", "needs-you" if person else "read"))
     parts.append(_TEXT.format(112, 38 if person else 210, "mu", "start"))
     last = (112.0, float(_PEOPLE if person else _OUTSIDE))
-    told = [f"The run was started by {plain(plot.opened['actor']['id'])}."]
+    sentences = [f"The run was started by {plain(plot.opened['actor']['id'])}."]
     for number, column in enumerate(listed):
         x = _LEFT + 22 + _STEP * number
         last = _column(parts, column, x, last)
-        told.append(_sentence(column))
-    return Figure(Markup("").join(parts), width, 222, "Who had the say at each step", " ".join(told))
+        sentences.append(_sentence(column))
+    return Figure(Markup("").join(parts), width, 222, "Who had the say at each step", " ".join(sentences))
 
 
 def _sentence(column: Column) -> str:
@@ -194,30 +194,30 @@ def points(plot: Plot) -> list[tuple[str, str, str, str, int]]:
 def timeline(plot: Plot) -> tuple[Figure, list[Point], int]:
     """Figure 2: one axis, on which each moment has a number; with the list of moments, and how many are left out."""
     every = points(plot)
-    kept = every if len(every) <= POINTS_MAX else [*every[: POINTS_MAX - 1], every[-1]]
+    shown = every if len(every) <= POINTS_MAX else [*every[: POINTS_MAX - 1], every[-1]]
     start, end = read_time(every[0][0]), read_time(every[-1][0])
     whole = max((end - start).total_seconds(), 1e-6)
-    width = max(_WIDE, 60 + _APART * len(kept))
+    width = max(_WIDE, 60 + _APART * len(shown))
 
     def place(ts: str) -> float:
         return 33 + (width - 66) * (read_time(ts) - start).total_seconds() / whole
 
-    spots = _spread([place(one[0]) for one in kept], width - 20)
+    spots = _spread([place(one[0]) for one in shown], width - 20)
     parts = [Markup('<path class="axis" d="M8 42H{}"/>').format(width - 8)]
     for asked in plot.asked.values():
         left, right = place(asked.ts), place(asked.ended or every[-1][0])
         bar = Markup('<rect class="wait" x="{:.1f}" y="36" width="{:.1f}" height="12" rx="2"/>')
         parts.append(bar.format(left, max(1.0, right - left)))
     listed = []
-    for number, (spot, (ts, words, sign, colour, seq)) in enumerate(zip(spots, kept, strict=True), 1):
+    for number, (spot, (ts, words, sign, colour, seq)) in enumerate(zip(spots, shown, strict=True), 1):
         parts += [_symbol(spot, 42, colour, sign, 17), _TEXT.format(spot, 24, "mu", number)]
         listed.append(Point(number, clock(ts, every[0][0]), words, sign, colour, seq))
     for ts, anchor, x in ((every[0][0], "start", 8), (every[-1][0], "end", width - 8)):
         label = Markup('<text class="mu" x="{}" y="68" text-anchor="{}">{}</text>')
         parts.append(label.format(x, anchor, clock(ts, every[0][0])))
-    told = " ".join(f"{one.number}: {one.at}, {one.words}." for one in listed)
-    figure = Figure(Markup("").join(parts), width, 88, f"When it happened: {span(whole)} in all", told)
-    return figure, listed, len(every) - len(kept)
+    caption = " ".join(f"{one.number}: {one.at}, {one.words}." for one in listed)
+    figure = Figure(Markup("").join(parts), width, 88, f"When it happened: {span(whole)} in all", caption)
+    return figure, listed, len(every) - len(shown)
 
 
 def _spread(places: Sequence[float], most: float) -> list[float]:

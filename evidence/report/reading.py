@@ -179,8 +179,8 @@ def _opened(files: Files, records: Iterable[object], committed: Mapping[str, str
     """The values of all disclosures, by path."""
     known = layout.DISCLOSURES in files.sizes
     lines = [line.decode() for line in files.lines(layout.DISCLOSURES, 2 * DISCLOSURE_BYTES_MAX)] if known else []
-    told = [open_disclosure(line) for line in lines]
-    found = {one.path: one.value for one in told if committed.get(one.path) == one.commitment}
+    disclosed = [open_disclosure(line) for line in lines]
+    found = {one.path: one.value for one in disclosed if committed.get(one.path) == one.commitment}
     # The verifier has compared these with the lines that commit to them.
     for line in (each for record in records for each in _disclosures(record)):
         one = open_disclosure(line)

@@ -87,7 +87,7 @@ def _copied(path: Path, folder: Path) -> Path:
 def drawn(bundle: ReadBundle, found: Verification) -> Report:
     """Draw the report of a bundle that was verified with this result."""
     plot = folding.fold(bundle.events)
-    told, ruled = Teller(bundle, plot), Rules(bundle, plot)
+    teller, ruled = Teller(bundle, plot), Rules(bundle, plot)
     listed, left = figures.columns(plot)
     line, moments, more = figures.timeline(plot)
     run = str(bundle.predicate["run"])
@@ -96,13 +96,13 @@ def drawn(bundle: ReadBundle, found: Verification) -> Report:
     style = _environment().get_template("report.css").render(run=run)
     style_hash = f"sha256-{base64.b64encode(sha256(style.encode()).digest()).decode()}"
     claims: dict[str, Any] = {
-        "lead": told.lead(), "people": told.people(), "written": told.written(ROWS_MAX), "rules": ruled.rules(),
+        "lead": teller.lead(), "people": teller.people(), "written": teller.written(ROWS_MAX), "rules": ruled.rules(),
     }  # fmt: skip
     page = _environment().get_template("report.html").render(
-        **claims, run=run, style_hash=style_hash, title=told.title(), verdict=told.verdict(),
+        **claims, run=run, style_hash=style_hash, title=teller.title(), verdict=teller.verdict(),
         plot=plot, bundle=bundle, found=found, predicate=bundle.predicate, checks=_checks(found),
         notices=_notices(found, bundle), figure=figures.authority(plot, listed), left=left, line=line, moments=moments,
-        more=more, quoted=ruled.quoted(6), seals=told.seals(12), events=_events(bundle, claims.values(), moments),
+        more=more, quoted=ruled.quoted(6), seals=teller.seals(12), events=_events(bundle, claims.values(), moments),
         rows_max=ROWS_MAX,
     )  # fmt: skip
     return Report(page.encode(), style_hash)
@@ -115,15 +115,15 @@ def _checks(found: Verification) -> list[tuple[str, str, str, list[Any]]]:
 
 def _notices(found: Verification, bundle: ReadBundle) -> list[str]:
     """The notices that a reader must know before the first sentence."""
-    told = []
+    notices = []
     if not found.trusted:
-        told.append(
+        notices.append(
             f"Nobody has said that the signing key is to be trusted. Compare its fingerprint {bundle.key_id} with one "
             "that you got on another way. Until then this page may be anybody's."
         )
     if any(row.check == _RULES and row.status is Status.NOT_PROVEN for row in found.rows):
-        told.append("Rules not evaluated: that a rule was met is recorded, and its facts are withheld.")
-    return told
+        notices.append("Rules not evaluated: that a rule was met is recorded, and its facts are withheld.")
+    return notices
 
 
 def _events(bundle: ReadBundle, claims: Iterable[Sequence[Claim | Row]], moments: Sequence[figures.Point]) -> list[Any]:

@@ -65,11 +65,11 @@ class Teller:
         people = {vote.who for asked in plot.asked.values() for vote in asked.votes if not vote.refused}
         if people:
             listed.append(("approved", "green", count(len(people), "person decided", "people decided")))
-        for outcome, icon, tone, said in (
+        for outcome, icon, tone, label in (
             (ALLOW, "allowed", "petrol", "allowed by rules"), (DENY, "denied", "red", "denied by rules"),
         ):  # fmt: skip
             if number := sum(one.outcome == outcome for one in plot.judged.values()):
-                listed.append((icon, tone, f"{number:,} {said}"))
+                listed.append((icon, tone, f"{number:,} {label}"))
         doubts = sum(one.status in (ReceiptStatus.IN_DOUBT, ReceiptStatus.INTENDED) for one in plot.effects.values())
         if doubts:
             listed.append(("in-doubt", "violet", f"{doubts:,} in doubt"))
@@ -81,23 +81,23 @@ class Teller:
     def lead(self) -> list[Claim]:
         """The paragraph about what happened."""
         plot = self._plot
-        said = [] if plot.wrote else [Claim(Markup("Nothing was changed."))]
+        claims = [] if plot.wrote else [Claim(Markup("Nothing was changed."))]
         version = plot.opened["data"]["workflow"]["version"]
         began = Markup("On {} at {} UTC, {} started the workflow {}, version {}.").format(
             words.date(self._day), words.clock(self._day), words.actor(plot.opened["actor"]), italic(self.workflow),
             plain(version),
         )  # fmt: skip
-        said.append(Claim(began, (0,)))
-        said += self._allowed()
+        claims.append(Claim(began, (0,)))
+        claims += self._allowed()
         asked = [*plot.asked.values()]
         for one in asked[:QUESTIONS_TOLD]:
-            said += self._question_claims(one)
+            claims += self._question_claims(one)
         if len(asked) > QUESTIONS_TOLD:
-            said.append(Claim(f"It asked people {len(asked) - QUESTIONS_TOLD:,} more times: see 2 and 3."))
+            claims.append(Claim(f"It asked people {len(asked) - QUESTIONS_TOLD:,} more times: see 2 and 3."))
         if denied := self._denied:
             number = count(len(denied), "action that it wanted", "actions that it wanted")
-            said.append(Claim(f"The rules denied {number}.", tuple(one.seq for one in denied[:5])))
-        return [*said, *self._end()]
+            claims.append(Claim(f"The rules denied {number}.", tuple(one.seq for one in denied[:5])))
+        return [*claims, *self._end()]
 
     @property
     def _denied(self) -> list[Judged]:
@@ -131,16 +131,16 @@ class Teller:
             )
         else:
             first = Markup("The workflow asked people{}.").format(wanted)
-        said = [Claim(first, (asked.seq,))]
+        claims = [Claim(first, (asked.seq,))]
         counted = [vote for vote in asked.votes if not vote.refused]
         if counted:
             each = [
                 Markup("{} {} at {}").format(bold(one.who), words.CHOICES.get(one.choice, one.choice), self._at(one.ts))
                 for one in counted
             ]
-            said.append(Claim(Markup("{}.").format(joined(each)), tuple(one.seq for one in counted)))
+            claims.append(Claim(Markup("{}.").format(joined(each)), tuple(one.seq for one in counted)))
         if asked.outcome not in (Outcome.APPROVED, Outcome.REJECTED):
-            said.append(
+            claims.append(
                 Claim(
                     Markup("The question ended: {}.").format(
                         words.OUTCOMES.get(asked.outcome, ("", "", asked.outcome))[2].lower()
@@ -148,7 +148,7 @@ class Teller:
                     (asked.ended_seq,) if asked.outcome else (),
                 )
             )
-        return [*said, *self._done(asked)]
+        return [*claims, *self._done(asked)]
 
     def _done(self, asked: Question) -> list[Claim]:
         if asked.kind != ACTION:

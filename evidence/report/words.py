@@ -117,10 +117,10 @@ def date(text: str) -> str:
     return f"{at.day} {at:%B %Y}"
 
 
-def clock(text: str, beside: str = "") -> str:
-    """A time of day; with its date if it is on another day than ``beside``."""
+def clock(text: str, other_time: str = "") -> str:
+    """A time of day; with its date if it is on another day than ``other_time``."""
     at = read_time(text)
-    other = beside and read_time(beside).date() != at.date()
+    other = other_time and read_time(other_time).date() != at.date()
     return f"{at.day} {at:%b %H:%M:%S}" if other else f"{at:%H:%M:%S}"
 
 
@@ -173,15 +173,15 @@ def rule_text(policy: Policy, rule: str) -> str:
     head = re.compile(rf"(\s*)-\s+id:\s*['\"]?{re.escape(rule)}['\"]?\s*(?:#.*)?")
     for number, text in enumerate(lines):
         if match := head.fullmatch(text):
-            indent, kept = len(match[1]), [text]
+            indent, rule_lines = len(match[1]), [text]
             for more in lines[number + 1 :]:
                 if more.strip() and len(more) - len(more.lstrip()) <= indent:
                     break
-                kept.append(more)
-            while kept and (not kept[-1].strip() or kept[-1].lstrip().startswith("#")):
-                kept.pop()
-            shown = [line[indent:] for line in kept[:RULE_LINES_MAX]]
-            return "\n".join(shown + (["…"] if len(kept) > RULE_LINES_MAX else []))
+                rule_lines.append(more)
+            while rule_lines and (not rule_lines[-1].strip() or rule_lines[-1].lstrip().startswith("#")):
+                rule_lines.pop()
+            shown = [line[indent:] for line in rule_lines[:RULE_LINES_MAX]]
+            return "\n".join(shown + (["…"] if len(rule_lines) > RULE_LINES_MAX else []))
     found = [one for one in policy.rules if one.get("id") == rule]
     return json.dumps(found[0], indent=1, ensure_ascii=False) if found else ""
 

@@ -122,10 +122,10 @@ def _moment(value: Any) -> datetime:
 def _struct(value: Any, kind: Any) -> Any:
     if isinstance(value, kind):
         return value
-    told, hints = _of(value, isinstance(value, dict)), get_type_hints(kind)
-    if kind.__struct_closed__ and not told.keys() <= {*kind.__struct_fields__}:
-        raise ValidationError(f"has unknown members {sorted(told.keys() - {*kind.__struct_fields__})}")
-    given = {name: convert(told[name], hints[name]) for name in kind.__struct_fields__ if name in told}
+    members, hints = _of(value, isinstance(value, dict)), get_type_hints(kind)
+    if kind.__struct_closed__ and not members.keys() <= {*kind.__struct_fields__}:
+        raise ValidationError(f"has unknown members {sorted(members.keys() - {*kind.__struct_fields__})}")
+    given = {name: convert(members[name], hints[name]) for name in kind.__struct_fields__ if name in members}
     try:
         return kind(**given)
     except (TypeError, ValueError) as error:

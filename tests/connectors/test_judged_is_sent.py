@@ -105,7 +105,7 @@ NASTY: tuple[Any, ...] = (
 PLACES = ("/public/", "/public/x", "/a//b", "/%7Ea", "/a%2fb", "/?q=%41", "?a[]=1", "/é?é=ü", "/a;b=c", "//x")
 
 
-class Heard:
+class Passage:
     """Everything that came, byte by byte, as (line, headers, body)."""
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ def _answer(line: str) -> Any:
 
 
 @pytest.fixture
-async def heard() -> AsyncIterator[Heard]:
-    told = Heard()
+async def heard() -> AsyncIterator[Passage]:
+    told = Passage()
     server = await asyncio.start_server(told, "127.0.0.1", 0)
     told.port = server.sockets[0].getsockname()[1]
     yield told
@@ -161,17 +161,17 @@ async def heard() -> AsyncIterator[Heard]:
 # -- reading an input back from the wire -----------------------------------------------------------------------------
 
 
-def _line(heard: Heard, at: int = -1) -> tuple[str, str, dict[str, str]]:
+def _line(heard: Passage, at: int = -1) -> tuple[str, str, dict[str, str]]:
     method, target, _ = heard.requests[at][0].split(" ")
     path, _, query = target.partition("?")
     return method, path, dict(parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query)))
 
 
-def _body(heard: Heard) -> Any:
+def _body(heard: Passage) -> Any:
     return json.loads(heard.requests[-1][2])
 
 
-def http_sent(heard: Heard, action: Action) -> Any:
+def http_sent(heard: Passage, action: Action) -> Any:
     method, target, _ = heard.requests[-1][0].split(" ")
     _, headers, body = heard.requests[-1]
     named = dict(headers)
@@ -188,7 +188,7 @@ def http_sent(heard: Heard, action: Action) -> Any:
     return found | {name: action.input[name] for name in ("expect_status",) if name in action.input}
 
 
-def servicenow_sent(heard: Heard, action: Action) -> Any:
+def servicenow_sent(heard: Passage, action: Action) -> Any:
     method, path, query = _line(heard)
     assert path.startswith("/api/now/table/")
     table, _, sys_id = path.removeprefix("/api/now/table/").partition("/")
@@ -232,12 +232,12 @@ def _without_mark(value: Any) -> Any:
     return value.removesuffix(f"\n{marker(KEY)}") if isinstance(value, str) else value
 
 
-def slack_sent(heard: Heard, action: Action) -> Any:
+def slack_sent(heard: Passage, action: Action) -> Any:
     sent = _body(heard)
     return {name: sent[name] for name in ("channel", "text", "thread_ts", "blocks") if name in sent}
 
 
-def model_sent(heard: Heard, action: Action) -> Any:
+def model_sent(heard: Passage, action: Action) -> Any:
     sent = _body(heard)
     messages = sent.pop("messages")
     if "system" in action.input:
@@ -248,7 +248,7 @@ def model_sent(heard: Heard, action: Action) -> Any:
     return sent | {"messages": messages}
 
 
-def bpmn_start_sent(heard: Heard, action: Action) -> Any:
+def bpmn_start_sent(heard: Passage, action: Action) -> Any:
     _, path, _ = _line(heard)
     begins, ends = "/r/process-definition/key/", "/start"
     assert (path.startswith(begins), path.endswith(ends)) == (True, True)
@@ -257,7 +257,7 @@ def bpmn_start_sent(heard: Heard, action: Action) -> Any:
     return found | ({"variables": sent} if "variables" in action.input else {})
 
 
-def bpmn_message_sent(heard: Heard, action: Action) -> Any:
+def bpmn_message_sent(heard: Passage, action: Action) -> Any:
     names = {"messageName": "message", "businessKey": "business_key", "processInstanceId": "process_instance_id"}
     found = {names[name]: value for name, value in _body(heard).items() if name in names}
     sent = {name: _value(one) for name, one in _body(heard)["processVariables"].items()}
@@ -276,7 +276,7 @@ class Row:
     """A good input, and how the input is read back from what was heard. None: nothing leaves."""
 
     good: Mapping[str, Any]
-    sent: Callable[[Heard, Action], Any] | None
+    sent: Callable[[Passage, Action], Any] | None
 
 
 TABLE = {"table": "sys_user"}
@@ -313,7 +313,7 @@ ROWS: Mapping[str, Row] = {
 }
 
 
-def connector_of(name: str, heard: Heard, catalog: Catalog) -> Any:
+def connector_of(name: str, heard: Passage, catalog: Catalog) -> Any:
     match name:
         case "http":
             return HttpConnector(HttpSettings((AllowedHost("127.0.0.1", heard.port, allow_private=True),)))
@@ -352,11 +352,11 @@ def test_every_operation_has_a_row() -> None:
     assert {*ROWS} == {*load_catalog().operations}, "a new operation says here how its input is read back from the wire"
 
 
-def given(row: Row, heard: Heard) -> dict[str, Any]:
+def given(row: Row, heard: Passage) -> dict[str, Any]:
     return {name: value.replace("URL", heard.url) if name == "url" else value for name, value in row.good.items()}
 
 
-def nasty_inputs(row: Row, heard: Heard) -> list[dict[str, Any]]:
+def nasty_inputs(row: Row, heard: Passage) -> list[dict[str, Any]]:
     """The good input, and that with each argument, each name and each value in turn replaced by each nasty one."""
     good = given(row, heard)
     found = [good]
@@ -379,7 +379,7 @@ def nasty_inputs(row: Row, heard: Heard) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("suffix", ["", ".loosely"])
 @pytest.mark.parametrize("name", ROWS)
 async def test_the_bytes_that_leave_are_the_input_that_was_judged(
-    heard: Heard, closing: Callable[[Any], Any], name: str, suffix: str
+    heard: Passage, closing: Callable[[Any], Any], name: str, suffix: str
 ) -> None:
     row, operation = ROWS[name], LOOSE.get(name + suffix)
     connector = closing(connector_of(operation.connector, heard, LOOSE)) if row.sent is not None else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.origins.conversation import Heard, Listener, digest_of, matcher_of
+from core.origins.conversation import Listener, Passage, digest_of, matcher_of
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import MODEL, PERSON
 
@@ -15,21 +15,21 @@ pytestmark = pytest.mark.req("P-14")
 UNKNOWN = [["unknown"]]
 
 
-def answer(step: str, *calls: Any, text: str = "") -> Heard:
+def answer(step: str, *calls: Any, text: str = "") -> Passage:
     """The answer of a turn; a call is its arguments, as a value or as the text that the model wrote."""
     texts = [each if isinstance(each, str) else json.dumps(each) for each in calls]
     made = [{"id": str(n), "function": {"name": "t", "arguments": each}} for n, each in enumerate(texts)]
-    return Heard(MODEL, {"text": text, "tool_calls": made}, step, answer=True)
+    return Passage(MODEL, {"text": text, "tool_calls": made}, step, answer=True)
 
 
-ASKED = Heard("requester", "Read INC0010001 for ann@x.example, true or false.")
-FOUND = Heard("tool:t.get", {"records": [{"id": "alpha"}]}, "a/1/1", "/records")
+ASKED = Passage("requester", "Read INC0010001 for ann@x.example, true or false.")
+FOUND = Passage("tool:t.get", {"records": [{"id": "alpha"}]}, "a/1/1", "/records")
 LOOKUP = ["field:t.get#/records/id", "lookup:t.get#/records/id", "tool:t.get"]
 
 
 def test_each_thing_that_was_shown_is_a_source() -> None:
     matcher = matcher_of(
-        [ASKED, Heard(PERSON, {"answer": "omega"}), Heard("tool:t.get", {"note": "has beta"}, "a/1/1")]
+        [ASKED, Passage(PERSON, {"answer": "omega"}), Passage("tool:t.get", {"note": "has beta"}, "a/1/1")]
     )
     assert matcher.origins("INC0010001") == [["requester"]]
     assert matcher.origins("omega") == [["person"]]
@@ -41,17 +41,17 @@ def test_each_thing_that_was_shown_is_a_source() -> None:
     ("said", "shown", "wanted"),
     [
         ([], "alpha", [["tool:t.get"]]),
-        ([Heard(MODEL, "alpha it is")], "alpha", [["model"]]),
+        ([Passage(MODEL, "alpha it is")], "alpha", [["model"]]),
         ([answer("a/1", {"name": "alpha"})], "alpha", [["model"]]),
         ([answer("a/1", '{"name": "alpha"')], "alpha", [["model"]]),
         ([answer("a/1", text="alpha it is")], "alpha", [["model"]]),
         ([answer("a/1", "", "  ")], "alpha", [["tool:t.get"]]),
-        ([Heard(MODEL, "no object", "a/1", answer=True)], "alpha", [["tool:t.get"]]),
-        ([Heard(MODEL, {"text": None}, "a/1", answer=True)], "alpha", [["tool:t.get"]]),
+        ([Passage(MODEL, "no object", "a/1", answer=True)], "alpha", [["tool:t.get"]]),
+        ([Passage(MODEL, {"text": None}, "a/1", answer=True)], "alpha", [["tool:t.get"]]),
     ],
 )
 def test_what_the_model_said_before_stays_its_own(said: Any, shown: str, wanted: Any) -> None:
-    after = Heard("tool:t.get", {"note": f"has {shown}"}, "a/1/1")
+    after = Passage("tool:t.get", {"note": f"has {shown}"}, "a/1/1")
     assert matcher_of([ASKED, *said, after]).origins(shown) == wanted
     assert matcher_of([ASKED, after, *said]).origins(shown) == [["tool:t.get"]], "it had been shown before"
 
@@ -78,7 +78,7 @@ def test_the_only_record_of_a_call_in_the_requesters_words_is_looked_up(argument
 def test_a_result_belongs_to_its_own_call() -> None:
     """The second call was in the requester's words; the first one was not."""
     both = answer("a/1", {"q": "made up"}, {"q": "INC0010001"})
-    second = Heard("tool:t.get", {"records": [{"id": "beta"}]}, "a/1/2", "/records")
+    second = Passage("tool:t.get", {"records": [{"id": "beta"}]}, "a/1/2", "/records")
     matcher = matcher_of([ASKED, both, FOUND, second])
     assert matcher.origins("alpha") == [[LOOKUP[0], LOOKUP[2]]]
     assert matcher.origins("beta") == [LOOKUP]
@@ -86,10 +86,10 @@ def test_a_result_belongs_to_its_own_call() -> None:
 
 @pytest.mark.parametrize("records", [[], [{"id": "alpha"}, {"id": "other"}], ["alpha"], "alpha", None, 7])
 def test_only_one_record_can_be_looked_up(records: Any) -> None:
-    shown = Heard("tool:t.get", {"records": records}, "a/1/1", "/records")
+    shown = Passage("tool:t.get", {"records": records}, "a/1/1", "/records")
     found = matcher_of([ASKED, answer("a/1", {"q": "INC0010001"}), shown]).origins("alpha")
     assert not any(one.startswith("lookup:") for inner in found for one in inner)
-    alone = Heard("tool:t.get", {"records": {"id": "alpha"}}, "a/1/1", "/records")
+    alone = Passage("tool:t.get", {"records": {"id": "alpha"}}, "a/1/1", "/records")
     assert matcher_of([ASKED, answer("a/1", {"q": "INC0010001"}), alone]).origins("alpha") == [LOOKUP]
 
 
@@ -106,12 +106,12 @@ def test_what_cannot_be_read_may_have_held_anything() -> None:
 
 
 def test_a_conversation_goes_on_as_if_it_were_heard_at_once() -> None:
-    whole = [ASKED, answer("a/1", {"q": "INC0010001"}), FOUND, answer("a/2", {"name": "beta"}), Heard(PERSON, "beta")]
+    whole = [ASKED, answer("a/1", {"q": "INC0010001"}), FOUND, answer("a/2", {"name": "beta"}), Passage(PERSON, "beta")]
     listener = Listener()
     for length in range(len(whole) + 1):
         assert listener.knows_the_beginning_of(whole)
         listener.listen(whole[:length])
-        assert listener.heard == whole[:length]
+        assert listener.passages == whole[:length]
     for value in ("alpha", "beta", "INC0010001", "none"):
         assert listener.matcher.origins(value) == matcher_of(whole).origins(value)
     assert not listener.knows_the_beginning_of(whole[:2])
@@ -125,10 +125,10 @@ def test_a_digest_is_of_everything_that_decides() -> None:
         [ASKED, FOUND],
         [ASKED],
         [ASKED, None],
-        [ASKED, Heard(FOUND.origin, FOUND.value, "a/1/2", FOUND.records)],
-        [ASKED, Heard(FOUND.origin, FOUND.value, FOUND.step)],
-        [ASKED, Heard(FOUND.origin, {}, FOUND.step, FOUND.records)],
-        [ASKED, Heard("tool:other", FOUND.value, FOUND.step, FOUND.records)],
+        [ASKED, Passage(FOUND.origin, FOUND.value, "a/1/2", FOUND.records)],
+        [ASKED, Passage(FOUND.origin, FOUND.value, FOUND.step)],
+        [ASKED, Passage(FOUND.origin, {}, FOUND.step, FOUND.records)],
+        [ASKED, Passage("tool:other", FOUND.value, FOUND.step, FOUND.records)],
     ]
     assert len({digest_of(each) for each in others}) == len(others)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from core.origins.conversation import Heard, Listener, matcher_of
+from core.origins.conversation import Listener, Passage, matcher_of
 from core.origins.kinds import ArgumentKind
 from core.origins.matching import STEPS_MAX, Matcher
 from core.origins.repeats import Performed
@@ -118,7 +118,7 @@ def test_a_word_that_begins_a_sentence_is_a_name_only_if_a_record_has_it() -> No
     matcher = asked("Spotify sent me a note. Pay them. Who knows?")
     assert OURS not in matcher.origins("Spotify")[0]
     matcher.add_result(
-        "payee.list", {"items": [{"name": "Spotify", "note": "Who"}]}, records="/items", kept=["/items/name"]
+        "payee.list", {"items": [{"name": "Spotify", "note": "Who"}]}, records="/items", protected=["/items/name"]
     )
     assert OURS in matcher.origins("Spotify")[0]
     assert OURS not in matcher.origins("Who")[0], "anyone may write a note"
@@ -140,9 +140,9 @@ def test_only_a_record_that_the_request_designates_is_looked_up(query: str, name
     records: Any = [{"id": f"id-{at}", "name": name} for at, name in enumerate(names)]
     matcher = matcher_of(
         [
-            Heard("requester", "Add the file 'plan.docx' to the grocery list."),
-            Heard("model", said, "a/1", answer=True),
-            Heard("tool:file.find", {"items": records}, "a/1/1", "/items", kept=("/items/id", "/items/name")),
+            Passage("requester", "Add the file 'plan.docx' to the grocery list."),
+            Passage("model", said, "a/1", answer=True),
+            Passage("tool:file.find", {"items": records}, "a/1/1", "/items", protected=("/items/id", "/items/name")),
         ]
     )
     assert ("lookup:file.find#/items/id" in matcher.origins("id-0")[0]) == found
@@ -226,8 +226,10 @@ def test_another_writing_of_what_came_from_others_is_not_a_persons(there: str, t
 def test_listeners_know_which_calls_were_performed() -> None:
     said = {"text": "", "tool_calls": [{"id": "1", "function": {"name": "t", "arguments": '{"to": "Raj"}'}}]}
     listener = Listener()
-    listener.listen([Heard("model", said, "a/1", answer=True), Heard("tool:bank.pay", {}, "a/1/1", effect=True)])
-    listener.listen([*listener.heard, Heard("model", said, "a/2", answer=True), Heard("tool:bank.get", {}, "a/2/1")])
+    listener.listen([Passage("model", said, "a/1", answer=True), Passage("tool:bank.pay", {}, "a/1/1", effect=True)])
+    listener.listen(
+        [*listener.passages, Passage("model", said, "a/2", answer=True), Passage("tool:bank.get", {}, "a/2/1")]
+    )
     assert listener.performed.calls == [("bank.pay", {"to": "Raj"})]
 
 

@@ -167,6 +167,6 @@ def test_a_record_is_found_by_whole_words_of_its_name(query: str, name: str, fou
     own = matcher.add_call({"q": query})
     shown: Any = {"items": [{"id": "f-77", "name": name}]}
     matcher.add_result(
-        "file.find", shown, records="/items", own=own, kept=["/items/id", "/items/name"], asked={"q": query}
+        "file.find", shown, records="/items", own=own, protected=["/items/id", "/items/name"], asked={"q": query}
     )
     assert ("lookup:file.find#/items/id" in matcher.origins("f-77")[0]) == found

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from core.origins.conversation import Heard, matcher_of
+from core.origins.conversation import Passage, matcher_of
 from core.origins.matching import Matcher
 from runtime.engine.book.agent_chat import KEPT_MAX, ConversationCache
 
@@ -16,17 +16,17 @@ RUN = uuid4()
 TURNS = 20
 
 
-def said(turn: int) -> Heard:
-    return Heard("model", {"text": f"turn {turn}"}, f"a/{turn}", answer=True)
+def said(turn: int) -> Passage:
+    return Passage("model", {"text": f"turn {turn}"}, f"a/{turn}", answer=True)
 
 
-def result(turn: int) -> Heard:
-    return Heard("tool:x.y", {"name": f"value-{turn}"}, f"a/{turn}/1")
+def result(turn: int) -> Passage:
+    return Passage("tool:x.y", {"name": f"value-{turn}"}, f"a/{turn}/1")
 
 
-def conversation(turn: int) -> list[Heard | None]:
+def conversation(turn: int) -> list[Passage | None]:
     return [
-        Heard("requester", "Look at 'alpha'."),
+        Passage("requester", "Look at 'alpha'."),
         *(one for before in range(1, turn) for one in (said(before), result(before))),
     ]
 
@@ -37,7 +37,7 @@ class Asking:
         self.told: list[int] = []
 
     def at(self, turn: int, mark: str = "", run: UUID = RUN, agent: str = "a") -> list[list[str]]:
-        def heard() -> list[Heard | None]:
+        def heard() -> list[Passage | None]:
             self.told.append(turn)
             return conversation(turn)
 

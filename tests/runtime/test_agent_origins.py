@@ -164,7 +164,7 @@ async def test_calls_of_one_turn_share_what_was_shown_before(agents: Agents, mon
     told, take = list[Any](), Listener.listen
 
     def listening(self: Listener, conversation: Any) -> None:
-        told.append(len(conversation) - len(self.heard))
+        told.append(len(conversation) - len(self.passages))
         take(self, conversation)
 
     monkeypatch.setattr(Listener, "listen", listening)

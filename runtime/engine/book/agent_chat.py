@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from core.canonical import Json, JsonObject, digest
-from core.origins.conversation import Heard, Listener, digest_of
+from core.origins.conversation import Listener, Passage, digest_of
 from core.origins.matching import Matcher
 from runtime.engine.book.agent_plan import ASKED_BEFORE
 from runtime.engine.book.agent_result import HIDDEN, done_message, pair, result_message, result_of_error
@@ -82,7 +82,7 @@ class ConversationCache(Struct):
     _conversations: OrderedDict[tuple[UUID, str], Conversation] = field(default_factory=OrderedDict)
 
     def known(
-        self, run: UUID, agent: str, turn: str, mark: str, read: Callable[[], Sequence[Heard | None]]
+        self, run: UUID, agent: str, turn: str, mark: str, read: Callable[[], Sequence[Passage | None]]
     ) -> Conversation:
         """The conversation up to a turn. ``mark`` is the running digest of the messages before its answer.
 

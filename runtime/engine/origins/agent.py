@@ -18,7 +18,7 @@ from connectors.operation import Operation
 from connectors.proposal import writes_of
 from core.action import Action
 from core.canonical import Json, JsonObject
-from core.origins.conversation import Heard, calls_of
+from core.origins.conversation import Passage, calls_of
 from core.origins.expressions import under
 from core.origins.ingredients import Origins, distinct
 from core.origins.kinds import ArgumentKind
@@ -158,39 +158,41 @@ def known_of(follower: Follower, node: AgentNode, step: StepRow, chat: Chat) -> 
     )
 
 
-def conversation_of(follower: Follower, node: AgentNode, chat: Chat, seen: Sequence[Shown]) -> Iterator[Heard | None]:
+def conversation_of(follower: Follower, node: AgentNode, chat: Chat, seen: Sequence[Shown]) -> Iterator[Passage | None]:
     """Everything that the model was shown or has written, in order."""
     if chat.lost:
         yield None
     beginning, past = [one for one in seen if not one.step], [one for one in seen if one.past]
     for source in chat.sources:
         at: Any = source.get("message")
-        yield Heard(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
+        yield Passage(str(source["origin"]), source.get("value") if at is None else beginning[at].value)
     for one in past:  # an earlier agent's: its origin is not told, so it is unknown, unless a model has said it
         is_model = one.role == "assistant"
-        yield Heard(MODEL, one.value, one.step, answer=True) if is_model else Heard(UNKNOWN, _shown(node, one))
+        yield Passage(MODEL, one.value, one.step, answer=True) if is_model else Passage(UNKNOWN, _shown(node, one))
     for one in (one for one in seen if one.step and not one.past):
         if one.role == "assistant":
-            yield Heard(MODEL, one.value, one.step, answer=True)
+            yield Passage(MODEL, one.value, one.step, answer=True)
         elif one.role == "tool" and not one.refused:
             yield from _result(follower, node.tools.get(one.tool), one)
 
 
-def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[Heard | None]:
+def _result(follower: Follower, tool: AgentTool | None, one: Shown) -> Iterator[Passage | None]:
     """The result of a call that was done, as the model was shown it."""
     if tool is None:
         yield None
     elif tool.operation is not None:
         schema = tool.operation.output_schema
         value = masked(schema, schema, one.value)
-        verbatim, effect = kept_of(schema), tool.operation.has_effect
-        yield Heard(f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema), effect=effect, kept=verbatim)
+        protected, effect = kept_of(schema), tool.operation.has_effect
+        yield Passage(
+            f"{TOOL}{tool.operation.name}", value, one.step, records_of(schema), effect=effect, protected=protected
+        )
     elif tool.tool.kind is ToolKind.PEOPLE:
-        yield Heard(PERSON, one.value)
+        yield Passage(PERSON, one.value)
     else:
         carried: Any = follower.run.state.origins.get(one.step)
         for path, origins in carried or [((), [[UNKNOWN]])]:
-            yield Heard(weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
+            yield Passage(weakest(origins), pointed(one.value, "".join(f"/{part}" for part in path)))
 
 
 def _shown(node: AgentNode, one: Shown) -> Json:
