@@ -83,19 +83,19 @@ def check_names(server: str, tools: Iterable[str]) -> dict[str, str]:
 
 def declared(server: str, url: str, tool: Tool) -> JsonObject:
     """The declaration of a tool, for a person to review. ``InputError`` if it cannot be declared."""
-    said = tool.definition
-    if _object(said.get("execution")).get("taskSupport") == "required":
+    definition = tool.definition
+    if _object(definition.get("execution")).get("taskSupport") == "required":
         raise InputError("can only be called as a task, which Counterseal does not do", where=repr(tool.name))
-    inputs = _own(said.get("inputSchema"), tool.name, "")
+    inputs = _own(definition.get("inputSchema"), tool.name, "")
     if inputs.get("type") != "object":
         raise InputError("has an input schema without `type: object`", where=repr(tool.name))
     if taken := sorted({*PARAMS} & {*_object(inputs.get("properties"))}):
         raise InputError(f"has an input {taken[0]}, which is a name that Counterseal needs", where=repr(tool.name))
     outputs: JsonObject = {CONTENT: {"type": "array", "items": {"type": "object"}}}
-    if "outputSchema" in said:
-        outputs[STRUCTURED] = _own(said["outputSchema"], tool.name, f"/properties/{STRUCTURED}", output=True)
+    if "outputSchema" in definition:
+        outputs[STRUCTURED] = _own(definition["outputSchema"], tool.name, f"/properties/{STRUCTURED}", output=True)
     params: JsonObject = {SERVER: server, URL: url, TOOL: tool.name, DEFINITION: tool.digest}
-    words = said.get("description")
+    words = definition.get("description")
     return {
         "name": operation_name(server, tool.name),
         "description": words if isinstance(words, str) else "",
@@ -110,7 +110,7 @@ def declared(server: str, url: str, tool: Tool) -> JsonObject:
         "timeouts": {"perform": "PT60S"},
         "input_schema": inputs,
         "output_schema": {"type": "object", "required": [*outputs], "properties": outputs},
-        "tool": said,
+        "tool": definition,
     }
 
 
@@ -150,10 +150,10 @@ def _walked(schema: Json, tool: str, at: str, *, output: bool) -> Json:
 
 def hints(tool: Tool) -> list[str]:
     """The words of a server about a tool that nobody has verified, one a line, in characters that can be seen."""
-    said = tool.definition
-    facts = {"title": said.get("title"), **_object(said.get("annotations"))}
+    definition = tool.definition
+    facts = {"title": definition.get("title"), **_object(definition.get("annotations"))}
     lines = [f"{json.dumps(name)}: {json.dumps(value)}"[:300] for name, value in facts.items() if value is not None]
-    text = json.dumps(said, ensure_ascii=False)
+    text = json.dumps(definition, ensure_ascii=False)
     unseen = sorted({f"U+{ord(char):04X}" for char in text if unicodedata.category(char) in _UNSEEN})
     if unseen:
         lines.append(f"ITS WORDS HOLD CHARACTERS THAT CANNOT BE SEEN: {', '.join(unseen[:20])}")

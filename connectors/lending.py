@@ -218,8 +218,8 @@ class Lending:
         clash = sorted({*map(spelled, given)} & {*map(str, headers or ())})
         if clash:
             raise SecretError(f"The header {clash[0]} for {target} is set by the tenant's settings, and by the call.")
-        said = [*(headers or {}).values(), *given.values()]
-        return [*self._own, *((text, target) for text in said if isinstance(text, str))]
+        texts = [*(headers or {}).values(), *given.values()]
+        return [*self._own, *((text, target) for text in texts if isinstance(text, str))]
 
     def _filled(self, call: Call, values: Mapping[str, str]) -> Call:
         """The call as it leaves."""

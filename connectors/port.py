@@ -61,8 +61,8 @@ class Before(Struct, frozen=True):
 
     def kept(self) -> JsonObject:
         """The stored form, which ``of_kept`` reads back."""
-        told: JsonObject = {"values": self.values, "version": self.version, "facts": self.facts}
-        return told if self.writers == SOMEBODY else {**told, "writers": [*self.writers]}
+        stored: JsonObject = {"values": self.values, "version": self.version, "facts": self.facts}
+        return stored if self.writers == SOMEBODY else {**stored, "writers": [*self.writers]}
 
     @classmethod
     def of_kept(cls, read: Mapping[str, Any]) -> Before:

@@ -137,20 +137,20 @@ def _unreadable(operation: Operation, values: JsonObject, before: Before) -> tup
     return tuple(name for name in diff_fields(operation, values) if name not in before.values)
 
 
-def rebuilt_action(operation: Operation, kept: JsonObject, before: Before | None) -> Action:
+def rebuilt_action(operation: Operation, stored: JsonObject, before: Before | None) -> Action:
     """Build an action again from its stored input, as it was proposed. Only the declaration sets ``params``."""
-    given = {name: value for name, value in kept.items() if name not in operation.params}
-    return kept_action(operation, given | _fixed(operation, kept), before)
+    given = {name: value for name, value in stored.items() if name not in operation.params}
+    return kept_action(operation, given | _fixed(operation, stored), before)
 
 
-def _fixed(operation: Operation, kept: JsonObject) -> JsonObject:
+def _fixed(operation: Operation, stored: JsonObject) -> JsonObject:
     """The declaration's ``params`` as they were kept; if they have changed, the present ones in canonical form."""
     try:
         made = canonical(operation.handler, operation.params)
-        same = made == canonical(operation.handler, {name: kept.get(name) for name in made})
+        same = made == canonical(operation.handler, {name: stored.get(name) for name in made})
     except InputError:
         return operation.params  # a declaration of an earlier release: its action was proposed with exactly these
-    return {name: kept[name] for name in made} if same else made
+    return {name: stored[name] for name in made} if same else made
 
 
 def given_action(operation: Operation, values: JsonObject) -> Action:
@@ -220,8 +220,8 @@ def _equal(one: Json, other: Json) -> bool:
 def action_json(action: Action, before: Before | None) -> JsonObject:
     """The stored form of an action, from which exactly the same action can be performed or probed later."""
     read: Json = None if before is None else before.kept()
-    told: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
-    return {**told, SYSTEM: action.system} if action.system else told
+    document: JsonObject = {"input": action.input, "target": action.target, "summary": action.summary, "before": read}
+    return {**document, SYSTEM: action.system} if action.system else document
 
 
 def idempotency_key(
@@ -249,13 +249,13 @@ def idempotency_key(
     return digest(["reference", tenant, reference, operation.name, action.target, effect])
 
 
-def same_call(operation: Operation, kept: JsonObject, target: str, action: Action) -> bool:
+def same_call(operation: Operation, stored: JsonObject, target: str, action: Action) -> bool:
     """True if an input kept with this target is that of the action, even if an earlier release kept it uncanonical."""
     try:
-        made = canonical(operation.handler, kept)
+        made = canonical(operation.handler, stored)
     except InputError:
         return False
-    return made == action.input and (made != kept or target == action.target)
+    return made == action.input and (made != stored or target == action.target)
 
 
 def as_given(operation: Operation, values: JsonObject, action: Action) -> Action:

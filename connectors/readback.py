@@ -123,7 +123,7 @@ def _words(value: Json) -> str:
     return re.sub(r"\s+", " ", bare).strip()
 
 
-def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It was done, but altered") -> str:
+def sentence(altered: JsonObject, hidden: Iterable[str] = (), outcome: str = "It was done, but altered") -> str:
     """The difference in words: the requested and the found values. The values of ``hidden`` fields are left out."""
     secret, differing = frozenset(hidden), []
     for name, each in altered.items():
@@ -132,7 +132,7 @@ def sentence(altered: JsonObject, hidden: Iterable[str] = (), said: str = "It wa
             "its values are hidden" if name in secret else f"asked {quoted(both[ASKED])}, found {quoted(both[FOUND])}"
         )
         differing.append(f"{name}: {values}")
-    return f"{said}. {'; '.join(differing)}."
+    return f"{outcome}. {'; '.join(differing)}."
 
 
 def quoted(value: Json) -> str:

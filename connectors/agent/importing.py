@@ -73,12 +73,12 @@ def _tools(found: Json, where: str) -> Iterator[Tool]:
 def _tool(found: Json, where: str) -> Tool:
     """Read a tool in either form. ``InputError`` if it has neither."""
     function = found.get("function") if isinstance(found, dict) else None
-    told: Mapping[str, Json] = function if isinstance(function, dict) else found if isinstance(found, dict) else {}
-    name, schema = told.get("name"), told.get("inputSchema", told.get("parameters", {"type": "object"}))
+    declared: Mapping[str, Json] = function if isinstance(function, dict) else found if isinstance(found, dict) else {}
+    name, schema = declared.get("name"), declared.get("inputSchema", declared.get("parameters", {"type": "object"}))
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(schema, dict):
         remedy = "Give an answer to tools/list of MCP, or functions with `name` and `parameters`."
         raise InputError("is no tool with a plain name and a schema", where=where, remedy=remedy)
-    hints, words = told.get("annotations"), told.get("description")
+    hints, words = declared.get("annotations"), declared.get("description")
     return Tool(name, str(words or ""), schema, hints if isinstance(hints, dict) else {})
 
 

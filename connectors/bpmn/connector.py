@@ -101,10 +101,10 @@ class BpmnConnector(NothingBefore):
         canceled: list[Json] = []
         for instance_id in ids:
             path = f"/process-instance/{quote(instance_id, safe='')}"
-            gone = await self._client.send("DELETE", path, None, timeout_seconds=seconds_to(deadline))
-            if isinstance(gone, NotSent | InDoubt) or (isinstance(gone, Refused) and gone.code != NOT_FOUND):
-                return gone
-            if not isinstance(gone, Refused):
+            deleted = await self._client.send("DELETE", path, None, timeout_seconds=seconds_to(deadline))
+            if isinstance(deleted, NotSent | InDoubt) or (isinstance(deleted, Refused) and deleted.code != NOT_FOUND):
+                return deleted
+            if not isinstance(deleted, Refused):
                 canceled.append(instance_id)
         return Done({"canceled": canceled}, next(iter(ids), None))
 
@@ -159,8 +159,8 @@ class BpmnConnector(NothingBefore):
         https://docs.camunda.org/manual/7.21/reference/rest/external-task/post-complete/
         """
         answer = await self._tell(completion.id, "complete", {})
-        gone = isinstance(answer, Refused) and answer.code == NOT_FOUND
-        if isinstance(answer, Failure) and not gone:
+        not_found = isinstance(answer, Refused) and answer.code == NOT_FOUND
+        if isinstance(answer, Failure) and not not_found:
             raise TransportError(f"the external task {completion.id} cannot be completed: {answer.message}.")
 
     async def _tell(self, task_id: str, verb: str, more: JsonObject) -> Json | Failure:

@@ -164,7 +164,7 @@ def _outcome(answer: Answer, call: Call) -> Outcome:
         return Done(output, answer.headers.get("location"), writers=SOMEBODY)
     back = compare(wanted, _values_at(wanted, output.get("json")), same_json)
     if back.altered and not _has_effect(call):
-        return Refused("unexpected_answer", sentence(back.altered, said="The answer is not as expected"))
+        return Refused("unexpected_answer", sentence(back.altered, outcome="The answer is not as expected"))
     return Done(output | back.to_json(), answer.headers.get("location"), altered=back.altered, writers=SOMEBODY)
 
 

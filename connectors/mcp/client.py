@@ -24,7 +24,7 @@ from connectors.hosts import AllowedHost
 from connectors.http.addresses import Destination, destination
 from connectors.masking import Secrets
 from connectors.mcp import messages
-from connectors.mcp.messages import HANDSHAKES, MODERN, Said
+from connectors.mcp.messages import HANDSHAKES, MODERN, RpcResponse
 from connectors.port import InDoubt, NotSent, Refused
 from core.canonical import Json, JsonObject, canonical_bytes
 from core.errors import InputError
@@ -129,12 +129,16 @@ class Conversation:
             self.version = MODERN
             if modern:
                 return None  # if it is not any more, its list of tools cannot be read, and nothing is called
-            said = await self._heard("server/discover", {})
-            versions = said.result.get("supportedVersions") if isinstance(said, Said) and said.result else None
+            response = await self._heard("server/discover", {})
+            versions = (
+                response.result.get("supportedVersions")
+                if isinstance(response, RpcResponse) and response.result
+                else None
+            )
             if isinstance(versions, list) and MODERN in versions:
                 return None
-            if isinstance(said, Refused) and said.code in ("unauthorized", "forbidden", "redirect"):
-                return said
+            if isinstance(response, Refused) and response.code in ("unauthorized", "forbidden", "redirect"):
+                return response
         self.version = None
         return await self._handshake()
 
@@ -142,12 +146,12 @@ class Conversation:
         asked: JsonObject = {"protocolVersion": HANDSHAKES[0], "capabilities": {}, "clientInfo": messages.CLIENT}
         id_ = next(self._ids)
         reply = await self._post("initialize", asked, id_, effect=False)
-        said = self._read(reply, id_)
-        if not isinstance(said, Said):
-            return said
-        version = (said.result or {}).get("protocolVersion")
+        response = self._read(reply, id_)
+        if not isinstance(response, RpcResponse):
+            return response
+        version = (response.result or {}).get("protocolVersion")
         if not isinstance(version, str) or version not in HANDSHAKES:
-            words = said.message or said.problem or f"it speaks {str(version)[:40]!r}"
+            words = response.message or response.problem or f"it speaks {str(version)[:40]!r}"
             return Refused("no_common_revision", f"{self._who} speaks no revision of MCP that is known: {words}")
         self.version = version
         assert isinstance(reply, Answer), "it was read"
@@ -155,8 +159,8 @@ class Conversation:
         if session is not None and _SESSION.fullmatch(session) is None:
             return Refused("bad_session", f"{self._who} names its session in a way that no header can hold")
         self._session = session
-        told = await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, {}, effect=False)
-        return None if isinstance(told, Answer) and told.ok else self._unheard(told)
+        notified = await self._send({"jsonrpc": "2.0", "method": "notifications/initialized"}, {}, effect=False)
+        return None if isinstance(notified, Answer) and notified.ok else self._unheard(notified)
 
     async def end(self) -> None:
         """End the session at the server. If it does not hear of it, the session runs out there."""
@@ -171,16 +175,16 @@ class Conversation:
         found: list[Json] = []
         seen, params = set[str](), JsonObject()
         for _ in range(PAGES_MAX):
-            said = await self._heard("tools/list", params)
-            tools = (said.result or {}).get("tools") if isinstance(said, Said) else None
+            response = await self._heard("tools/list", params)
+            tools = (response.result or {}).get("tools") if isinstance(response, RpcResponse) else None
             self.is_lost = tools is None
-            if not isinstance(said, Said):
-                return said
+            if not isinstance(response, RpcResponse):
+                return response
             if not isinstance(tools, list):
-                words = said.message or said.problem or "no list"
+                words = response.message or response.problem or "no list"
                 return NotSent(f"{self._who} did not tell its tools: {words}"[:WORDS_MAX])
             found += tools
-            cursor = (said.result or {}).get("nextCursor")
+            cursor = (response.result or {}).get("nextCursor")
             if len(found) > TOOLS_MAX:
                 break
             if cursor is None or (wanted is not None and any(_name_of(one) == wanted for one in tools)):
@@ -210,15 +214,19 @@ class Conversation:
 
     # -- the call ----------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, arguments: JsonObject, key: str, *, effect: bool) -> tuple[Reply, Said | None]:
+    async def call(
+        self, tool: str, arguments: JsonObject, key: str, *, effect: bool
+    ) -> tuple[Reply, RpcResponse | None]:
         """Call a tool, once. The answer as it came, and what it says; None if it is no message of MCP."""
         id_ = next(self._ids)
         params: JsonObject = {"name": tool, "arguments": arguments}
         reply = await self._post("tools/call", params, id_, effect=effect, bytes_max=RESULT_BYTES_MAX, key=key)
         if not isinstance(reply, Answer):
             return reply, None
-        said = messages.said_in(reply, id_).without(self._secrets)
-        return reply, said if said.result is None else replace(said, result=self._secrets.object(said.result))
+        response = messages.response_in(reply, id_).without(self._secrets)
+        return reply, response if response.result is None else replace(
+            response, result=self._secrets.object(response.result)
+        )
 
     # -- requests ----------------------------------------------------------------------------------------------------
 
@@ -226,18 +234,18 @@ class Conversation:
     def _who(self) -> str:
         return f"the MCP server {self._server.name}"
 
-    async def _heard(self, method: str, params: JsonObject) -> Said | Unheard:
+    async def _heard(self, method: str, params: JsonObject) -> RpcResponse | Unheard:
         id_ = next(self._ids)
         reply = await self._post(method, params, id_, effect=False)
         self._bytes_read += len(reply.body) if isinstance(reply, Answer) else 0
         return self._read(reply, id_)
 
-    def _read(self, reply: Reply, id_: int) -> Said | Unheard:
+    def _read(self, reply: Reply, id_: int) -> RpcResponse | Unheard:
         """The answer to a request without an effect; an HTTP error that is no message is a refusal."""
         if not isinstance(reply, Answer):
             return self._unheard(reply)
-        said = messages.said_in(reply, id_).without(self._secrets)
-        return said if reply.ok or said.code is not None else self._unheard(reply)
+        response = messages.response_in(reply, id_).without(self._secrets)
+        return response if reply.ok or response.code is not None else self._unheard(reply)
 
     def _unheard(self, reply: Reply) -> Unheard:
         match reply:

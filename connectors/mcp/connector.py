@@ -13,7 +13,7 @@ from connectors.exchange import Answer, Reply
 from connectors.frozen import CONTENT, DEFINITION, PARAMS, SERVER, STRUCTURED, TOOL, URL, differing
 from connectors.mcp import messages
 from connectors.mcp.client import Client, Conversation, Server, refusal
-from connectors.mcp.messages import Said
+from connectors.mcp.messages import RpcResponse
 from connectors.operation import Operation
 from connectors.port import (
     SOMEBODY,
@@ -87,8 +87,8 @@ class McpConnector(NothingBefore):
         if held.seconds_left < SECONDS_MIN:
             return NotSent(f"the MCP server {server} took all the time to tell its tools; nothing was called")
         arguments: JsonObject = {key: value for key, value in call.input.items() if key not in PARAMS}
-        reply, said = await held.call(name, arguments, call.idempotency_key, effect=declared.has_effect)
-        outcome = _outcome(reply, said, f"the tool {name} of {server}", declared)
+        reply, response = await held.call(name, arguments, call.idempotency_key, effect=declared.has_effect)
+        outcome = _outcome(reply, response, f"the tool {name} of {server}", declared)
         if isinstance(outcome, InDoubt) and not declared.has_effect:
             return NotSent(outcome.message, outcome.retry_after_seconds)
         return outcome
@@ -172,22 +172,22 @@ class McpServers(NothingBefore):
         return Refused("not_configured", words)
 
 
-def _outcome(reply: Reply, said: Said | None, what: str, declared: Operation) -> Outcome:
+def _outcome(reply: Reply, response: RpcResponse | None, what: str, declared: Operation) -> Outcome:
     """The outcome of a call by its answer. Only what certainly began nothing is a refusal without an effect."""
-    if not isinstance(reply, Answer) or said is None:
+    if not isinstance(reply, Answer) or response is None:
         assert not isinstance(reply, Answer)
         return reply
-    if said.code is not None:
-        if said.code in _NOT_BEGUN:
-            return Refused("mcp_error", f"{what} was not called: {said.message[:WORDS_MAX]} ({said.code})")
-        if said.code == messages.INTERNAL_ERROR or -32099 <= said.code <= -32000:
-            return InDoubt(f"{what}: its server failed: {said.message[:WORDS_MAX]} ({said.code})")
-        return _failed(what, f"{said.message[:WORDS_MAX]} ({said.code})")
+    if response.code is not None:
+        if response.code in _NOT_BEGUN:
+            return Refused("mcp_error", f"{what} was not called: {response.message[:WORDS_MAX]} ({response.code})")
+        if response.code == messages.INTERNAL_ERROR or -32099 <= response.code <= -32000:
+            return InDoubt(f"{what}: its server failed: {response.message[:WORDS_MAX]} ({response.code})")
+        return _failed(what, f"{response.message[:WORDS_MAX]} ({response.code})")
     if not reply.ok:
         return refusal(reply, what) or InDoubt(f"{what}: the server answered {reply.status}")
-    result = said.result
+    result = response.result
     if result is None:
-        return InDoubt(f"{what}: {said.problem}")
+        return InDoubt(f"{what}: {response.problem}")
     if result.get("resultType", "complete") != "complete":
         return InDoubt(f"{what} is not through, and asks for what nobody gives it: {str(result['resultType'])[:60]}")
     content = result.get("content", [])
@@ -217,5 +217,5 @@ def _done(content: list[Json], result: JsonObject, declared: Operation) -> Done:
         return Done(output, writers=SOMEBODY)
     if STRUCTURED in output:
         output[STRUCTURED] = marker(output[STRUCTURED], f"It is not as the declaration says: {fault}")
-    said: JsonObject = {ASKED: "as output_schema says", FOUND: fault[:WORDS_MAX]}
-    return Done(output, altered={STRUCTURED: said}, writers=SOMEBODY)
+    difference: JsonObject = {ASKED: "as output_schema says", FOUND: fault[:WORDS_MAX]}
+    return Done(output, altered={STRUCTURED: difference}, writers=SOMEBODY)

@@ -30,7 +30,7 @@ _META = "io.modelcontextprotocol/"
 MESSAGES_MAX, LINES_MAX = 1_000, 200_000
 
 
-class Said(Struct, frozen=True):
+class RpcResponse(Struct, frozen=True):
     """The answer to one request: its result, or its error. ``problem`` says why it is no answer."""
 
     result: JsonObject | None = None
@@ -38,7 +38,7 @@ class Said(Struct, frozen=True):
     message: str = ""
     problem: str = ""
 
-    def without(self, secrets: Secrets) -> Said:
+    def without(self, secrets: Secrets) -> RpcResponse:
         """The same, with a mask in place of each secret in its words. They are cut only afterwards."""
         return replace(self, message=secrets.text(self.message), problem=secrets.text(self.problem))
 
@@ -71,41 +71,43 @@ def _encoded(text: str) -> str:
     return text if plain else f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="
 
 
-def said_in(answer: Answer, id_: int) -> Said:
+def response_in(answer: Answer, id_: int) -> RpcResponse:
     """The answer to the request ``id_``. What comes besides (progress, logs) is left out."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if answer.truncated:
-        return Said(problem=f"the answer is longer than {len(answer.body)} bytes")
+        return RpcResponse(problem=f"the answer is longer than {len(answer.body)} bytes")
     if kind == JSON_TYPE:
-        return _said(answer.body, id_) or Said(problem="the answer is to another request")
+        return _response(answer.body, id_) or RpcResponse(problem="the answer is to another request")
     if kind == EVENTS_TYPE:
         reader = Events(id_)
         reader.feed(answer.body)
-        return reader.said or Said(problem="the stream ended without the answer")
-    return Said(problem=f"the answer is {kind or 'of no kind'}, and no message of MCP")
+        return reader.response or RpcResponse(problem="the stream ended without the answer")
+    return RpcResponse(problem=f"the answer is {kind or 'of no kind'}, and no message of MCP")
 
 
-def _said(data: bytes, id_: int) -> Said | None:
+def _response(data: bytes, id_: int) -> RpcResponse | None:
     """One message as the answer to ``id_``; None if it is none: a notification, or the answer to something else."""
     try:
         message = parse(data, bytes_max=len(data), where="the message")
     except InputError as error:
-        return Said(problem=str(error))
+        return RpcResponse(problem=str(error))
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        return Said(problem="the message is no JSON-RPC 2.0")
+        return RpcResponse(problem="the message is no JSON-RPC 2.0")
     if "method" in message:
         asked = "id" in message and message["method"] != "ping"
-        return Said(problem=f"it asks us for {str(message['method'])[:60]}, which nobody gives") if asked else None
+        return (
+            RpcResponse(problem=f"it asks us for {str(message['method'])[:60]}, which nobody gives") if asked else None
+        )
     fault, result, answered = message.get("error"), message.get("result"), message.get("id")
     nameless = answered is None and isinstance(fault, dict)  # it could not read the id
     if not nameless and (type(answered) is not int or answered != id_):
         return None
     if isinstance(fault, dict) and "result" not in message:
         code = fault.get("code")
-        return Said(code=code if type(code) is int else INTERNAL_ERROR, message=str(fault.get("message") or ""))
+        return RpcResponse(code=code if type(code) is int else INTERNAL_ERROR, message=str(fault.get("message") or ""))
     if isinstance(result, dict) and "error" not in message:
-        return Said(result)
-    return Said(problem="the answer has no result and no error")
+        return RpcResponse(result)
+    return RpcResponse(problem="the answer has no result and no error")
 
 
 class Events:
@@ -114,7 +116,7 @@ class Events:
     def __init__(self, id_: int) -> None:
         self._id, self._rest, self._data = id_, bytearray(), list[bytes]()
         self._messages, self._lines = MESSAGES_MAX, LINES_MAX
-        self.said: Said | None = None
+        self.response: RpcResponse | None = None
 
     def feed(self, piece: bytes) -> bool:
         """Take the next piece. True once the answer is there, or what makes one impossible."""
@@ -126,12 +128,12 @@ class Events:
         self._rest = bytearray(lines.pop() + half)
         self._lines -= len(lines)
         if self._lines < 0:
-            self.said = self.said or Said(problem=f"the stream has more than {LINES_MAX} lines")
+            self.response = self.response or RpcResponse(problem=f"the stream has more than {LINES_MAX} lines")
         for line in lines:
-            if self.said is not None:
+            if self.response is not None:
                 break
             self._line(line)
-        return self.said is not None
+        return self.response is not None
 
     def _line(self, line: bytes) -> None:
         if line:
@@ -143,9 +145,9 @@ class Events:
         if not data.strip():
             return
         self._messages -= 1
-        self.said = _said(data, self._id)
-        if self.said is None and self._messages < 0:
-            self.said = Said(problem=f"the stream has more than {MESSAGES_MAX} messages that are no answer")
+        self.response = _response(data, self._id)
+        if self.response is None and self._messages < 0:
+            self.response = RpcResponse(problem=f"the stream has more than {MESSAGES_MAX} messages that are no answer")
 
 
 def ending(id_: int, headers: httpx.Headers) -> Events | None:

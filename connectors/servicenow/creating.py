@@ -37,10 +37,10 @@ class Creating:
         restored = call.input.get("restores")
         if restored is not None:
             table, seconds = table_of(call), call.timeout_seconds
-            gone = await is_gone(self._client, table, str(restored), timeout_seconds=seconds)
-            if isinstance(gone, Refused | NotSent):
-                return gone
-            if not gone:
+            deleted = await is_gone(self._client, table, str(restored), timeout_seconds=seconds)
+            if isinstance(deleted, Refused | NotSent):
+                return deleted
+            if not deleted:
                 return Refused("changed_since", f"{table} {restored} is there again, so it is not made once more")
         return Before({}, None, writers=())
 

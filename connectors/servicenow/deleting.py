@@ -36,10 +36,10 @@ class Deleting:
         table, sys_id, deadline = table_of(call), str(call.input["sys_id"]), deadline_in(call.timeout_seconds)
         record = await self._client.get(table, sys_id, fields, timeout_seconds=call.timeout_seconds)
         if isinstance(record, Refused) and record.code == NOT_FOUND:
-            gone = await is_gone(self._client, table, sys_id, timeout_seconds=seconds_to(deadline))
-            if isinstance(gone, Refused | NotSent):
-                return gone
-            return None if gone else NotSent(f"{table} {sys_id} was not there and is there now")
+            deleted = await is_gone(self._client, table, sys_id, timeout_seconds=seconds_to(deadline))
+            if isinstance(deleted, Refused | NotSent):
+                return deleted
+            return None if deleted else NotSent(f"{table} {sys_id} was not there and is there now")
         if not isinstance(record, dict):
             return record
         version, wanted = record.get(VERSION), call.input.get("if_version")
@@ -63,10 +63,10 @@ class Deleting:
         failed = await self._client.delete(table, sys_id, timeout_seconds=seconds_to(deadline))
         if failed is not None and not (isinstance(failed, Refused) and failed.code == NOT_FOUND):
             return failed
-        gone = await _not_found(self._client, table, sys_id, seconds_to(deadline))
-        if gone is None:
+        deleted = await _not_found(self._client, table, sys_id, seconds_to(deadline))
+        if deleted is None:
             return InDoubt(f"{table} {sys_id}: ServiceNow answered, and what became of the record cannot be read")
-        if not gone:
+        if not deleted:
             words = f"ServiceNow says that {table} {sys_id} is deleted, and it is still there: a rule has kept it"
             return Refused("not_deleted", words) if failed is None else failed
         if failed is not None:
@@ -77,10 +77,10 @@ class Deleting:
     async def probe(self, call: Call, seconds_since_intent: float) -> Probe:
         """Look for the record. If it was read before and is gone now, no second call is needed, whoever removed it."""
         table, sys_id = table_of(call), str(call.input["sys_id"])
-        gone = await is_gone(self._client, table, sys_id, timeout_seconds=call.timeout_seconds)
-        if isinstance(gone, Refused | NotSent):
-            return Probe.unreadable("nobody can tell if the record is gone", gone)
-        if gone:
+        deleted = await is_gone(self._client, table, sys_id, timeout_seconds=call.timeout_seconds)
+        if isinstance(deleted, Refused | NotSent):
+            return Probe.unreadable("nobody can tell if the record is gone", deleted)
+        if deleted:
             words = f"{table} {sys_id} was there before, and is gone; the Table API does not say by whom"
             return Probe(ProbeVerdict.APPLIED, words, Done({"sys_id": sys_id, "deleted": True}, sys_id))
         limit = self._settings.transaction_limit_seconds

@@ -30,7 +30,7 @@ class LabelReader:
 
     def __init__(self, client: TableClient) -> None:
         self._client = client
-        self._kept: dict[tuple[str, ...], tuple[float, Mapping[str, str]]] = {}
+        self._labels: dict[tuple[str, ...], tuple[float, Mapping[str, str]]] = {}
 
     async def of(self, table: str, before: JsonObject, after: JsonObject) -> dict[str, Labels]:
         """The labels of the fields that would be written. A field whose label does not arrive in time is left out."""
@@ -78,13 +78,13 @@ class LabelReader:
         return known.get("name", "")
 
     def _known(self, key: tuple[str, ...]) -> Mapping[str, str] | None:
-        until, labels = self._kept.get(key, (0.0, None))
+        until, labels = self._labels.get(key, (0.0, None))
         return labels if until > deadline_in(0) else None
 
     def _keep(self, key: tuple[str, ...], labels: Mapping[str, str], found: bool) -> Mapping[str, str]:
-        if len(self._kept) >= _KEPT_MAX:
-            self._kept.clear()
-        self._kept[key] = (deadline_in(KEPT_SECONDS if found else AGAIN_SECONDS), labels)
+        if len(self._labels) >= _KEPT_MAX:
+            self._labels.clear()
+        self._labels[key] = (deadline_in(KEPT_SECONDS if found else AGAIN_SECONDS), labels)
         return labels
 
 

@@ -175,8 +175,8 @@ class SqlConnector:
         done = await _changed(connection, params, operation, call)
         if memory is not None:
             keep = statements.KEEP.format(table=statements.quoted(memory))
-            kept = {"output": done.output, "after": done.after} | ({"altered": done.altered} if done.altered else {})
-            await connection.execute(keep, call.idempotency_key, orjson.dumps(kept).decode())
+            result = {"output": done.output, "after": done.after} | ({"altered": done.altered} if done.altered else {})
+            await connection.execute(keep, call.idempotency_key, orjson.dumps(result).decode())
         return done
 
 
@@ -246,9 +246,9 @@ async def _recalled(connection: Connection, memory: str, call: Call) -> Done | N
     row = await connection.fetchval(statements.RECALL.format(table=statements.quoted(memory)), call.idempotency_key)
     if row is None:
         return None
-    kept = values_of(row).get("result")
-    said = kept if isinstance(kept, dict) else {}
-    output, after, altered = said.get("output"), said.get("after"), said.get("altered")
+    stored = values_of(row).get("result")
+    result = stored if isinstance(stored, dict) else {}
+    output, after, altered = result.get("output"), result.get("after"), result.get("altered")
     return Done(
         output if isinstance(output, dict) else {},
         after=after if isinstance(after, dict) else None,

@@ -59,17 +59,17 @@ class Link:
         try:
             async with asyncio.timeout(seconds), self._slots:
                 connection = await self._connection()
-                kept = False
+                usable = False
                 try:
                     await connection.execute("BEGIN" if writes else "BEGIN READ ONLY")
                     await connection.execute(statements.BOUNDS, str(max(int(seconds * 1000), 1)))
                     result = await work(connection)
                     committing = writes
                     await connection.execute("COMMIT")
-                    kept = True
+                    usable = True
                     return result
                 finally:
-                    await self._give_back(connection, usable=kept)
+                    await self._give_back(connection, usable=usable)
         except Stopped as stopped:
             return stopped.outcome
         except CountersealError as error:

@@ -197,8 +197,8 @@ def test_a_stream_that_floods_us_is_no_answer(before: str, pieces: int) -> None:
     stream, reader = flood + ANSWER, Events(1)
     size = -(-len(stream) // pieces)
     fed = [reader.feed(stream[at : at + size]) for at in range(0, len(stream), size)]
-    assert reader.said is not None
-    assert (fed[-1], reader.said.result is not None, bool(reader.said.problem)) == (True, is_read, not is_read)
+    assert reader.response is not None
+    assert (fed[-1], reader.response.result is not None, bool(reader.response.problem)) == (True, is_read, not is_read)
 
 
 TEXT = "x" * 3_500_000
