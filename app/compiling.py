@@ -73,16 +73,16 @@ def _compiled(texts: Sequence[str], definition: JsonObject) -> tuple[PolicySet, 
 def _about(text: str, facts: Mapping[str, OperationFacts]) -> str:
     """The policy without its rules for unknown operations. Such rules can only make an outcome stricter."""
     try:
-        told = _object(load_document(text, "policy").value)
+        document = _object(load_document(text, "policy").value)
     except CountersealError:
         return text
-    rules = told.get("rules")
-    kept = (
+    rules = document.get("rules")
+    known = (
         [rule for rule in rules if _is_known(_object(_object(rule).get("match")), facts)]
         if isinstance(rules, list)
         else []
     )
-    return json.dumps({**told, "rules": kept})
+    return json.dumps({**document, "rules": known})
 
 
 def _is_known(match: JsonObject, facts: Mapping[str, OperationFacts]) -> bool:

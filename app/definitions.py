@@ -129,14 +129,14 @@ async def prepare(faces: Faces, connectors: Connectors | None = None) -> None:
         await replication.replace(connection, tenant, problems)
         stuck = await publishing.undecided(connection, tenant)
     for file, renewed in done:
-        said = {"file": file, "name": renewed.name, "version": renewed.version}
+        named = {"file": file, "name": renewed.name, "version": renewed.version}
         # Log it: a reader of the folder would think that every document in it is in use.
         if isinstance(renewed, Left):
-            log.warning("definition not published", **said, reason=renewed.why)
+            log.warning("definition not published", **named, reason=renewed.why)
         elif renewed.changed:
-            log.info("definition published", **said)
+            log.info("definition published", **named)
         elif renewed.retired:
-            log.info("workflow retired", **said)
+            log.info("workflow retired", **named)
     for words in stuck:
         log.warning("a question that nobody could decide", reason=words)
     for line in lines:

@@ -81,9 +81,9 @@ class Delivering(Struct, frozen=True):
                 found |= Messages(chat.messenger, channel, self.definitions, chat.mentions, pages).handlers()
             found |= Telling(chat.messenger, self.definitions, pages=pages).handlers()
         found |= {kind: partial(_unset, outside, f"tell.{kind}") for kind in PUSHED}
-        pushing = Pushing(outside.told, self.definitions, pages)
+        pushing = Pushing(outside.senders, self.definitions, pages)
         found |= pushing.handlers()
-        if outside.told:
+        if outside.senders:
             found[ALARM] = partial(pushing.alarm, None if chat is None else found[ALARM])
             found[HOLD] = partial(pushing.order_hold, found[HOLD])
         found |= Errands(self.database, self.definitions, outside.connectors).handlers()

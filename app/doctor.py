@@ -232,10 +232,10 @@ async def of_tenant(tenant: str, database: Database, definitions: Definitions) -
         yield Check("paused", State.WARNING, f"{pause}; `{command}`")
     for check in _policies(policies):
         yield check
-    for kept in stored:
-        name = f"workflow {kept.name}@{kept.version}"
+    for newest in stored:
+        name = f"workflow {newest.name}@{newest.version}"
         try:
-            needed = definitions.compiled(kept).connectors
+            needed = definitions.compiled(newest).connectors
             yield Check(name, State.OK, f"needs {', '.join(needed) or 'no connector'}")
         except CountersealError as error:
             yield Check(name, State.BROKEN, str(error))

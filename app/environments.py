@@ -36,8 +36,8 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
     A process that needs our database gets its address in another way. Variables that nothing reads are left out.
     """
     made = {name: value for name, value in environment.items() if _CONNECTING.fullmatch(name)}
-    for field, told in Settings.model_fields.items():
-        name, kinds = PREFIX + field.upper(), {*_kinds(told.annotation)}
+    for field, setting in Settings.model_fields.items():
+        name, kinds = PREFIX + field.upper(), {*_kinds(setting.annotation)}
         value = environment.get(name)
         if not value:
             continue

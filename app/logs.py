@@ -80,8 +80,8 @@ class OfTenants:
                 raise structlog.DropEvent
             self._meter.used("log_warnings", tenant, amount=1)
             count, self._dropped[tenant] = self._dropped[tenant], 0
-            said = {"event": "lines about this tenant are left out", "limit": "log_lines", "count": count}
-            return {name: event[name] for name in _KEPT if name in event} | said
+            notice = {"event": "lines about this tenant are left out", "limit": "log_lines", "count": count}
+            return {name: event[name] for name in _KEPT if name in event} | notice
         self._meter.used("log_lines", tenant, amount=1)
         return event
 

@@ -174,9 +174,9 @@ class _Session(smtplib.SMTP):
 
     def begin(self) -> None:
         """Connect, and hear the server's greeting."""
-        code, said = self.connect(self._rule.host, self._rule.port or 0)
+        code, greeting = self.connect(self._rule.host, self._rule.port or 0)
         if code != 220:
-            raise smtplib.SMTPConnectError(code, said)
+            raise smtplib.SMTPConnectError(code, greeting)
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         return self._connected(timeout)

@@ -71,8 +71,8 @@ def _started_by(workflow: Workflow) -> list[Json]:
         found.append(f"servicenow: {start.table} {', '.join(sorted(start.events))}")
     if (schedule := workflow.schedule) is not None:
         found.append(f"schedule: {schedule.cron.text} in {schedule.cron.zone.key}")
-    if (heard := workflow.webhook) is not None:
-        found.append(f"webhook: {heard.endpoint}")
+    if (webhook := workflow.webhook) is not None:
+        found.append(f"webhook: {webhook.endpoint}")
     return found
 
 

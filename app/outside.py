@@ -171,7 +171,7 @@ class Outside:
     chat: Chat | None
     signer: Signer | None
     blobs: BlobStore | None
-    told: Mapping[str, Sender] = field(default_factory=dict)
+    senders: Mapping[str, Sender] = field(default_factory=dict)
 
     def unset(self, what: str) -> ConfigurationError:
         """The error for something that the tenant has not set."""
@@ -277,10 +277,10 @@ class Outsides:
             connectors = await self.stack.enter_async_context(aclosing(made))
         chat = await self._chat(settings, content, lender)
         signer, blobs = self._evidence(settings, content, lender, environment=environment)
-        told = {} if content is None else senders_of(content, lender)
-        for sender in told.values():
+        senders = {} if content is None else senders_of(content, lender)
+        for sender in senders.values():
             await self.stack.enter_async_context(aclosing(sender))
-        facts = (version, suspended, connectors, chat, signer, blobs, told)
+        facts = (version, suspended, connectors, chat, signer, blobs, senders)
         return Outside(tenant, settings, content, lender, *facts)
 
     def _lending(self, tenant: str, content: TenantDocument | None, bare: Connectors, lender: Lender) -> Connectors:
@@ -325,11 +325,13 @@ class Outsides:
         signer, blobs = self.given.signer, self.given.blobs
         if environment:
             return signer or self.signer, blobs or adapters.blobs_of(settings)
-        kept = None if content is None else content.evidence
-        if kept is None:
+        declared = None if content is None else content.evidence
+        if declared is None:
             return signer, blobs
-        store = FileBlobStore(Path(kept.directory)) if kept.directory is not None else adapters.blobs_of(settings)
-        return signer or LendingSigner(lender, kept.signing_key), blobs or store
+        store = (
+            FileBlobStore(Path(declared.directory)) if declared.directory is not None else adapters.blobs_of(settings)
+        )
+        return signer or LendingSigner(lender, declared.signing_key), blobs or store
 
 
 async def _token_of(client: AsyncWebClient) -> str:
@@ -385,9 +387,9 @@ def _own(content: TenantDocument, values: Mapping[str, str]) -> dict[str, Any]:
         password = secret(sql.password)
         assert password is not None, "a database has a password"
         made["sql_url"] = SecretStr(_with_password(sql.url, password.get_secret_value()))
-    if (kept := content.evidence) is not None:
-        made |= {"s3_bucket": kept.bucket, "s3_prefix": kept.prefix or "", "s3_object_lock_mode": kept.lock}
-        made["s3_object_lock_days"] = kept.lock_days
+    if (evidence := content.evidence) is not None:
+        made |= {"s3_bucket": evidence.bucket, "s3_prefix": evidence.prefix or "", "s3_object_lock_mode": evidence.lock}
+        made["s3_object_lock_days"] = evidence.lock_days
     return made
 
 

@@ -87,8 +87,8 @@ def _check(answer: httpx.Response, url: str) -> None:
     """Refuse every answer that is not an unmodified file."""
     status, headers = answer.status_code, answer.headers
     if status in _REDIRECTS:
-        said = clean(headers.get("location", "nowhere"), 200)
-        raise InputError(f"redirects to {said}, which is not followed", where=url, remedy="Give that address itself.")
+        target = clean(headers.get("location", "nowhere"), 200)
+        raise InputError(f"redirects to {target}, which is not followed", where=url, remedy="Give that address itself.")
     if status in _GONE:
         raise NotFoundError(f"{url} is not there ({status}).", remedy=_ADDRESS)
     if status in _BUSY:
@@ -153,11 +153,11 @@ def checked(
             found.append(f"{path}: the published log does not begin with what this checkpoint signed: it is another")
     times = policy.times(log.note)
     newest = max((str(orjson.loads(leaf)["ts"]) for leaf in log.leaves), default="") if not problems else ""
-    told: JsonObject = {
+    document: JsonObject = {
         "log": log.checkpoint.origin, "size": log.checkpoint.size, "root": log.checkpoint.root.hex(),
         "newest": newest, "cosigned": len(times), "witnesses": dict(sorted(times.items())),
     }  # fmt: skip
-    return told, found
+    return document, found
 
 
 async def with_period(place: str, ring: Ring, period: Checked) -> list[str]:

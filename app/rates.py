@@ -19,10 +19,10 @@ async def standing(settings: Settings, database: Database) -> AsyncIterator[tupl
     async with database.transaction(settings.tenant) as connection:
         for row in await tenants.listed(connection):
             tenant = row["tenant_id"]
-            kept = await tenant_settings.in_force(connection, tenant)
-            rates: Mapping[str, int] = settings.rates if kept is None and tenant == settings.tenant else {}
-            if kept is not None:
-                rates = load_tenant(kept.source, f"settings of the tenant {tenant}").content.rates
+            stored = await tenant_settings.in_force(connection, tenant)
+            rates: Mapping[str, int] = settings.rates if stored is None and tenant == settings.tenant else {}
+            if stored is not None:
+                rates = load_tenant(stored.source, f"settings of the tenant {tenant}").content.rates
             found = await turns.standing(connection, tenant)
             for target, most in sorted(rates.items()):
                 now = found.get(target) or turns.Standing(target)

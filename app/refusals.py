@@ -113,11 +113,11 @@ class UnreadSecrets:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._told: dict[tuple[str, str], float] = {}
+        self._logged_at: dict[tuple[str, str], float] = {}
 
     def note(self, tenant: str, place: str, reason: str) -> None:
         """Log it for the operators, unless this place of the tenant's settings was logged within the last minute."""
         now, key = self._now(), (tenant, place)
-        if now - self._told.get(key, -WINDOW_SECONDS) >= WINDOW_SECONDS:
-            self._told[key] = now
+        if now - self._logged_at.get(key, -WINDOW_SECONDS) >= WINDOW_SECONDS:
+            self._logged_at[key] = now
             log.error("a secret of incoming requests cannot be had", tenant=tenant, place=place, reason=reason)

@@ -86,26 +86,26 @@ def logged(path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) ->
 
     ``InputError`` if it has not, or too few witnesses have cosigned; ``NotFoundError`` without the files.
     """
-    beside = [path.with_name(path.name + end) for end in (LEAF, PROOF)]
-    data, leaf, proof = (_read(one) for one in (path, *beside))
-    said, claimed = read_predicate(data), orjson.loads(leaf)
-    if not _is_of(claimed, said):
-        raise InputError("is not the leaf of this bundle", where=str(beside[0]))
+    paths = [path.with_name(path.name + end) for end in (LEAF, PROOF)]
+    data, leaf, proof = (_read(one) for one in (path, *paths))
+    predicate, claimed = read_predicate(data), orjson.loads(leaf)
+    if not _is_of(claimed, predicate):
+        raise InputError("is not the leaf of this bundle", where=str(paths[0]))
     keys = [ring.first, *(one.new for one in ring.rotations)]
-    origin = f"{ring.first.name}/{said['tenant']}"
+    origin = f"{ring.first.name}/{predicate['tenant']}"
     place, checkpoint, note = check_proof(proof, leaf, [key.renamed(origin) for key in keys])
-    ring.opened(note.packed, str(beside[1]))
+    ring.opened(note.packed, str(paths[1]))
     return _result(claimed, place, checkpoint, Policy(tuple(witnesses), quorum).times(note))
 
 
 async def logged_in(published: str, path: Path, ring: Ring, witnesses: Sequence[NoteKey], quorum: int) -> JsonObject:
     """Check that the log, as it is published at this place, has the leaf of this bundle. Errors as for ``logged``."""
-    said = read_predicate(_read(path))
-    log, problems = await whole(published, ring, str(said["tenant"]))
+    predicate = read_predicate(_read(path))
+    log, problems = await whole(published, ring, str(predicate["tenant"]))
     if problems:
         raise InputError(f"is not as it was signed: {problems[0]}", where=published, remedy="See `log verify`.")
     for place, leaf in enumerate(log.leaves):
-        if _is_of(claimed := orjson.loads(leaf), said):
+        if _is_of(claimed := orjson.loads(leaf), predicate):
             return _result(claimed, place, log.checkpoint, Policy(tuple(witnesses), quorum).times(log.note))
     words = f"has no leaf of this bundle among its {log.checkpoint.size}"
     raise InputError(words, where=published, remedy="It is older than the bundle, or the bundle is of no run of it.")
@@ -118,8 +118,8 @@ def _read(path: Path) -> bytes:
         raise NotFoundError(f"{error.filename} cannot be read: {error.strerror}.") from None
 
 
-def _is_of(leaf: Mapping[str, Any], said: Mapping[str, Any]) -> bool:
-    return all(said[name] == leaf.get(name) for name in ("tenant", "run", "count", "head"))
+def _is_of(leaf: Mapping[str, Any], predicate: Mapping[str, Any]) -> bool:
+    return all(predicate[name] == leaf.get(name) for name in ("tenant", "run", "count", "head"))
 
 
 def _result(leaf: Mapping[str, Any], place: int, checkpoint: Checkpoint, times: Mapping[str, int]) -> JsonObject:

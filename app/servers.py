@@ -37,12 +37,12 @@ def connector_of(servers: Mapping[str, McpServer], hosts: tuple[AllowedHost, ...
     """The connector ``mcp``. A server may have a private address only if the allowed hosts include it."""
     setting = f"mcp.servers of the tenant {owner}" if owner else SETTINGS["mcp"]
     made: dict[str, Connector] = {}
-    for name, said in servers.items():
-        url, headers = urlsplit(said.url), {one: text.get_secret_value() for one, text in said.headers.items()}
+    for name, server in servers.items():
+        url, headers = urlsplit(server.url), {one: text.get_secret_value() for one, text in server.headers.items()}
         port = None if url.port == {"https": 443, "http": 80}.get(url.scheme) else url.port
         listed = [one for one in hosts if (one.host, one.port) == ((url.hostname or "").lower(), port)]
         private = any(one.allow_private for one in listed)
-        made[name] = McpConnector(Server(name, said.url, headers, private, setting))
+        made[name] = McpConnector(Server(name, server.url, headers, private, setting))
     return McpServers(made, setting)
 
 

@@ -71,9 +71,9 @@ _ANYBODY = (
 
 def signal_sentence(answer: SignalAnswer, key: str) -> str:
     """The outcome of a signal that was sent to ``key``, in words."""
-    whom = _ANYBODY if answer.run_id is None else f"run {answer.run_id} alone, once it waits for this key"
-    said = structs.asdict(answer)
-    return _SIGNALED[answer.code].format(**said, key=key, whom=whom, days=inbox.KEPT_FOR.days)
+    receiver = _ANYBODY if answer.run_id is None else f"run {answer.run_id} alone, once it waits for this key"
+    fields = structs.asdict(answer)
+    return _SIGNALED[answer.code].format(**fields, key=key, whom=receiver, days=inbox.KEPT_FOR.days)
 
 
 async def run_row(faces: Faces, tenant: str, run_id: UUID, see: str = "") -> Row:
@@ -122,8 +122,8 @@ def attempted(receipt: Row) -> dict[str, Any]:
     """A receipt's action without its values: these are in the book, and a bundle discloses them."""
     action = receipt["action"]
     inputs = sorted(action.get("input") or {})
-    kept = {name: action.get(name) for name in ("decision", "approval", "grant")}
-    return {"summary": action.get("summary") or "", "inputs": inputs, **kept}
+    facts = {name: action.get(name) for name in ("decision", "approval", "grant")}
+    return {"summary": action.get("summary") or "", "inputs": inputs, **facts}
 
 
 async def exported(faces: Faces, tenant: str, actor: Actor, row: Row) -> bytes:
@@ -215,7 +215,7 @@ async def approval_detail(
             {"person": v.voter, **{name: getattr(v, name) for name in ("name", "choice", "reason", "channel", "at")}}
             for v in view.votes
         ],
-        "said": [{name: getattr(one, name) for name in _SAID} for one in view.said],
+        "said": [{name: getattr(one, name) for name in _SAID} for one in view.remarks],
         "progress": [
             {"group": p.group.group, "source": str(p.group.source), "of": p.group.of, "names": list(p.names)}
             for p in view.progress

@@ -261,14 +261,14 @@ class Interactions:
         if asked.choice is None:
             raise InputError("is no answer", where=where)
         who = principal(Kind.PERSON, person.id)
-        said = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
+        ballot = (self._tenant, asked.approval_id, who, asked.choice, reason, VoteChannel.SLACK)
         shown = None if isinstance(asked, Click) else asked.digest
         grant = None
         if isinstance(asked, Submission) and asked.grant is not None:
             view, _ = await self._faces.voting.look(self._tenant, asked.approval_id)
             grant = Grant(*asked.grant, agent=view.of_agent)
         request = VoteRequest(
-            *said,
+            *ballot,
             nonce=asked.nonce,
             digest=shown,
             answer_to=to,
@@ -325,8 +325,13 @@ class Interactions:
             return
         async with self._faces.database.transaction(self._tenant) as connection:
             found = await tasks.read(connection, click.task_id)
-            said = {"task": str(click.task_id), "channel": click.channel, "user": click.clicker.user, "text": sentence}
-            await faces.order_message(connection, self._tenant, found.run_id, "note", {**said})
+            fields = {
+                "task": str(click.task_id),
+                "channel": click.channel,
+                "user": click.clicker.user,
+                "text": sentence,
+            }
+            await faces.order_message(connection, self._tenant, found.run_id, "note", {**fields})
 
 
 def _answer_to(click: Click) -> AnswerTo | None:

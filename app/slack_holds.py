@@ -51,11 +51,11 @@ class HeldSteps:
         person = await self._interactions.person(submission.clicker)
         if isinstance(person, StrangerCode):
             return await self._stranger(person, submission, submission.clicker)
-        who, said = principal(Kind.PERSON, person.id), Answer(submission.choice)
-        told = (submission.reason, VoteChannel.SLACK)
+        who, choice = principal(Kind.PERSON, person.id), Answer(submission.choice)
+        fields = (submission.reason, VoteChannel.SLACK)
         try:
             reply = await self._faces.holding.answer(
-                HoldRequest(self._tenant, who, said, *told, wait_id=submission.wait_id)
+                HoldRequest(self._tenant, who, choice, *fields, wait_id=submission.wait_id)
             )
         except NotFoundError:
             return _GONE

@@ -127,7 +127,7 @@ class ListDesk:
         listed = await self._for(person, views)
         if not listed.mark.startswith(click.mark) or len(click.mark) < _MARK_MIN:
             return OUT_OF_DATE
-        about = {key for key, said in listed.offers.items() if click.saying in said}
+        about = {key for key, offers in listed.offers.items() if click.saying in offers}
         if not about:
             return NOT_YOURS
         if click.saying is not Saying.HANDS_ON:

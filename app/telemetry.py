@@ -42,7 +42,7 @@ class Telemetry:
         self._waiting: deque[Appended | Called | Delivered] = deque()
         self._woken, self._stopping = threading.Event(), False
         self._dropped: dict[str, int] = {}
-        self._said = -SAY_SECONDS
+        self._logged_at = -SAY_SECONDS
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     @property
@@ -83,8 +83,8 @@ class Telemetry:
     def _drop(self, why: str, count: int = 1) -> None:
         """Count dropped facts, and log that once a minute. The count is not exact under races, and need not be."""
         self._dropped[why] = self._dropped.get(why, 0) + count
-        if monotonic() - self._said > SAY_SECONDS:
-            self._said = monotonic()
+        if monotonic() - self._logged_at > SAY_SECONDS:
+            self._logged_at = monotonic()
             log.warning("telemetry is dropped; work goes on", why=why, dropped=self.dropped)
 
     def _run(self) -> None:

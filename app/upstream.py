@@ -140,12 +140,12 @@ def _read(listed: Sequence[Json]) -> tuple[list[Tool], dict[str, str]]:
 def _document(server: str, made: JsonObject, tool: Tool, known: Mapping[str, Operation]) -> str:
     """A declaration as a document for publishing. ``DefinitionError`` says why it cannot be published."""
     name = str(made["name"])
-    said = "".join(f"# It says of itself (unverified, allows nothing): {line}\n" for line in hints(tool))
+    notes = "".join(f"# It says of itself (unverified, allows nothing): {line}\n" for line in hints(tool))
     text = declaring.document([made])
     if _reads(name, text, known) != made["params"]:
         text = json.dumps({"operations": [made]}, indent=2) + "\n"  # JSON is YAML, too
         _reads(name, text, known)
-    return f"{_HEAD.format(server=server)}{said}{text}"
+    return f"{_HEAD.format(server=server)}{notes}{text}"
 
 
 def _reads(name: str, text: str, known: Mapping[str, Operation]) -> JsonObject | None:

@@ -219,8 +219,8 @@ def moved_between(old: CardContent, new: CardContent) -> tuple[Change, ...]:
             continue
         pairs = ((before.before, one.before), (before.after, one.after))
         labels = ((before.before_label, one.before_label), (before.after_label, one.after_label))
-        for (first, last), (said, says) in zip(pairs, labels, strict=True):
+        for (first, last), (was_label, now_label) in zip(pairs, labels, strict=True):
             if first != last:
-                found.append(Change(one.field, first, last, False, one.label, said, says))
+                found.append(Change(one.field, first, last, False, one.label, was_label, now_label))
                 break
     return tuple(found)

@@ -58,10 +58,10 @@ def _field(name: str, schema: Mapping[str, Any], value: Json) -> JsonObject | No
     kind = kind_of(schema)
     if kind is None or kind is FieldKind.CHOICES:
         return None
-    kept: JsonObject = {key: schema[key] for key in schema if key in KEYS_OF[kind]}
+    shown: JsonObject = {key: schema[key] for key in schema if key in KEYS_OF[kind]}
     title = schema.get("title")
     label = title if isinstance(title, str) and title else name.replace("_", " ").capitalize()
-    kept |= {"type": schema["type"], "title": label, "default": value}
+    shown |= {"type": schema["type"], "title": label, "default": value}
     if kind is FieldKind.TEXT and isinstance(value, str) and (len(value) > _LONG or "\n" in value):
-        kept["x-multiline"] = True
-    return kept
+        shown["x-multiline"] = True
+    return shown

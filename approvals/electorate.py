@@ -48,8 +48,8 @@ def unanswerable(
     votes = _votes(members, barred)
     if any(plan_met(terms, plan, votes) for plan in plans):
         return None
-    said = [_short(group, members[group.key], barred, people, slack) for group in plans[0]]
-    short = [one for one in said if one] or [_two_people(plans[0], votes)]
+    lacks = [_short(group, members[group.key], barred, people, slack) for group in plans[0]]
+    short = [one for one in lacks if one] or [_two_people(plans[0], votes)]
     kept_out = _excluded({person for each in members.values() for person in each}, barred, people)
     remedy = "Publish a directory with more people in the group, or let the policy or the workflow ask others."
     return Unanswerable(f"{' '.join(short)}{kept_out}", remedy)

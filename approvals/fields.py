@@ -142,8 +142,8 @@ def _validator(schema: Mapping[str, Any]) -> Draft202012Validator:
 def _words(field: FormField, error: ValidationError) -> tuple[str, str]:
     """The message and remedy for one error of the validator."""
     given, limit = error.instance, error.kind.value
-    if said := _LIMIT_WORDS.get(error.kind.name):
-        return said[0].format(len(given) if isinstance(given, Sized) else given), said[1].format(limit)
+    if limits := _LIMIT_WORDS.get(error.kind.name):
+        return limits[0].format(len(given) if isinstance(given, Sized) else given), limits[1].format(limit)
     wrong, remedy = _KIND_WORDS[field.kind]
     return wrong, remedy or _one_of(field.options)
 

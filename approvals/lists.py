@@ -68,8 +68,8 @@ class Kind(Struct, frozen=True):
 
 def mark_of(questions: Sequence[tuple[str, str, str]]) -> str:
     """The mark of a list (``ListView.mark``): a digest over the id, the digest and the nonce of each question."""
-    told: list[Json] = [[*one] for one in sorted(questions)]
-    return digest(["list", *told])
+    triples: list[Json] = [[*one] for one in sorted(questions)]
+    return digest(["list", *triples])
 
 
 def warned(content: CardContent) -> bool:
@@ -117,9 +117,9 @@ def question_of(items: Sequence[CardView], many: int) -> str:
     head, tail, split = _common_ends([one.content.question for one in items])
     end = split[0][len(split[0]) - tail :]
     counted = f"{many} records" if any(len(one) > head + tail for one in split) else f"({many} times)"
-    said = " ".join([*split[0][:head], counted, *end])
-    whole = said.count("“") == said.count("”") and said.count('"') % 2 == 0
-    return f"{said}?" if head and whole and len(said) <= _QUESTION_MAX else general
+    joined = " ".join([*split[0][:head], counted, *end])
+    whole = joined.count("“") == joined.count("”") and joined.count('"') % 2 == 0
+    return f"{joined}?" if head and whole and len(joined) <= _QUESTION_MAX else general
 
 
 def names_of(items: Sequence[tuple[UUID, CardContent]]) -> dict[UUID, str]:

@@ -235,7 +235,7 @@ class CardView(Struct, frozen=True):
     ``anew_place`` is its message's channel and time, ``anew_link`` leads there. ``again`` says that whoever asked may
     ask the same again. ``ended_by`` names who canceled it, and ``ended_why`` is their reason. Only a messenger gets
     ``call``. ``grants`` bounds what an approver may allow in advance, None if nothing; ``of_agent`` says that it may be
-    for one agent. ``said`` is what people have said about it, ``offers`` what the viewer may say now. ``step_up`` is
+    for one agent. ``remarks`` is what people have said about it, ``offers`` what the viewer may say now. ``step_up`` is
     the number of seconds for which a fresh login counts, if approving needs one. ``granted`` is the grant that was
     given with it, while it can be taken back, or if it was taken back.
     """
@@ -264,7 +264,7 @@ class CardView(Struct, frozen=True):
     call: Call | None = None
     grants: dict[str, int] | None = None
     of_agent: bool = False
-    said: tuple[Statement, ...] = ()
+    remarks: tuple[Statement, ...] = ()
     offers: tuple[str, ...] = ()
     step_up: int | None = None
     granted: Granted | None = None

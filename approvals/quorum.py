@@ -131,8 +131,8 @@ def consider(
     name, behalf = (
         (voter.name, "") if principal is None else (f"{voter.name} for {principal.name}", principal.person_id)
     )
-    said = (choice, reason, usable, channel, at.isoformat(), approval.action_digest)
-    vote = Vote(voter.person_id, name, *said, on_behalf=behalf)
+    ballot = (choice, reason, usable, channel, at.isoformat(), approval.action_digest)
+    vote = Vote(voter.person_id, name, *ballot, on_behalf=behalf)
     after = replace(approval, votes=(*approval.votes, vote))
     decided = choice is Choice.REJECT or quorum_met(after, choice)
     return Counted(
@@ -152,8 +152,8 @@ def glass_vote(
     assert terms is not None, "no rule lets anybody"
     if (refusal := _stale_login(approval, Choice.APPROVE, at, fresh)) is not None:
         return refusal
-    said = (Choice.APPROVE, reason.strip(), terms.keys, channel, at.isoformat(), approval.action_digest)
-    vote = Vote(voter.person_id, voter.name, *said, glass=True)
+    ballot = (Choice.APPROVE, reason.strip(), terms.keys, channel, at.isoformat(), approval.action_digest)
+    vote = Vote(voter.person_id, voter.name, *ballot, glass=True)
     words = (
         f"You have broken the glass: it goes out now, and {' and '.join(terms.review)} and the operators hear of it."
     )
@@ -166,7 +166,7 @@ def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
 
     Slack groups stay as recorded with the vote: Slack is not asked again.
     """
-    kept = []
+    counted = []
     for vote in votes:
         entry = people.entries.get(vote.voter)
         if vote.on_behalf:  # the record of the other person must still say so, for the time of the vote
@@ -176,8 +176,8 @@ def counted_again(votes: Iterable[Vote], people: Directory) -> tuple[Vote, ...]:
             slack = f"{GroupSource.SLACK_GROUP}:"
             own = (key for key in vote.groups if key.startswith(slack) or holds(entry, key, people))
             still = frozenset(key for key in own if not vote.on_behalf or may_be_delegated(key))
-            kept.append(replace(vote, groups=still))
-    return tuple(kept)
+            counted.append(replace(vote, groups=still))
+    return tuple(counted)
 
 
 def _principal(approval: Approval, voter: Voter, at: datetime) -> Principal | None:
@@ -188,9 +188,9 @@ def _principal(approval: Approval, voter: Voter, at: datetime) -> Principal | No
     """
     if _usable_groups(approval, voter):
         return None
-    spoken = {one.voter for one in valid_votes(approval) if not one.on_behalf}
+    voted = {one.voter for one in valid_votes(approval) if not one.on_behalf}
     for one in sorted(voter.decides_for, key=lambda each: each.person_id):
-        out = one.person_id in spoken or separated(approval, one.person_id) is not None
+        out = one.person_id in voted or separated(approval, one.person_id) is not None
         if one.delegation.holds(at) and not out and one.groups & eligible_keys(approval):
             return one
     return None
@@ -325,7 +325,7 @@ def _stale_login(approval: Approval, choice: Choice, at: datetime, fresh: dateti
 
 
 def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:
-    said = {
+    answer = {
         Choice.APPROVE: "approval",
         Choice.REJECT: "rejection",
         Choice.HAPPENED: 'answer "it happened"',
@@ -333,10 +333,10 @@ def _counted_sentence(approval: Approval, choice: Choice, decided: bool) -> str:
         Choice.FAIL: 'answer "fail"',
     }[choice]
     if decided:
-        return f"Your {said} is counted, and decides it."
+        return f"Your {answer} is counted, and decides it."
     missing = [f"{len(group.names)} of {group.group.of} of {group.group.words}" for group in progress(approval, choice)]
     two = "; two people are needed, one seat each" if approval.terms.two_person else ""
-    return f"Your {said} is counted. So far: {', '.join(missing)}{two}."
+    return f"Your {answer} is counted. So far: {', '.join(missing)}{two}."
 
 
 def _listed(words: Sequence[str], last: str = "and") -> str:

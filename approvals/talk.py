@@ -64,8 +64,8 @@ def refused(
     may = ineligible(approval, voter, at)
     part = voter.standing is Standing.PERSON and any(one.person == voter.person_id for one in approval.contributors)
     if may is not None and (saying in (Saying.ASKS, Saying.HANDS_ON) or not part):
-        told = may.code in (RefusalCode.SEPARATION, RefusalCode.NOT_ELIGIBLE) and saying is Saying.COMMENTS
-        return NotCounted(may.code, _NO_PART) if told else may
+        no_part = may.code in (RefusalCode.SEPARATION, RefusalCode.NOT_ELIGIBLE) and saying is Saying.COMMENTS
+        return NotCounted(may.code, _NO_PART) if no_part else may
     if len(so_far) >= SAID_MAX:
         return NotCounted(RefusalCode.TOO_MUCH_SAID, f"{SAID_MAX} things have been said about it. Decide it now.")
     if saying is Saying.ANSWERS and not waits_for_answer(so_far):

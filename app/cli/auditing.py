@@ -73,18 +73,18 @@ async def export(
     token = token_file.read_text(encoding="utf-8").strip() if token_file else None
     count = 0
     async with context.overview() as (settings, database):
-        kept, actor = Cursor(cursor, settings.tenant), context.actor(settings)
-        place = kept.read()
+        stored, actor = Cursor(cursor, settings.tenant), context.actor(settings)
+        place = stored.read()
         while True:
             async with database.connection() as connection, connection.transaction(isolation="repeatable_read"):
-                told = await exporting.export(connection, settings.tenant, actor, version(), place)
-            if told.next == place:
+                exported = await exporting.export(connection, settings.tenant, actor, version(), place)
+            if exported.next == place:
                 break
-            data = b"".join(canonical_bytes(event) + b"\n" for event in told.events)
+            data = b"".join(canonical_bytes(event) + b"\n" for event in exported.events)
             if data and output is not None:
                 append_to(output, data)
             elif data and to is not None:
                 post_to(to, data, token)
-            kept.move(told.next)
-            place, count = told.next, count + len(told.events)
+            stored.move(exported.next)
+            place, count = exported.next, count + len(exported.events)
     print_one({"events": count, "next": place}, f"{count} events, up to leaf {place} of the log", as_json=as_json)

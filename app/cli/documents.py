@@ -252,14 +252,14 @@ async def _declare(connection: Connection, faces: Faces) -> list[str]:
     """
     from app.definitions import declare
 
-    said = []
+    lines = []
     for file, one in await declare(connection, faces, context.actor(faces.settings)):
         left = getattr(one, "why", "")
         if left:
-            said.append(f"warning: operation {one.name} of {file} is not published: {left}")
+            lines.append(f"warning: operation {one.name} of {file} is not published: {left}")
         elif getattr(one, "changed", False):
-            said.append(f"operation {one.name} version {one.version} published")
-    return said
+            lines.append(f"operation {one.name} version {one.version} published")
+    return lines
 
 
 def _print_notes(notes: list[str]) -> None:

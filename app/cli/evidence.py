@@ -62,13 +62,13 @@ async def get(
         values = await values_exported(faces, tenant, actor, row, data)
     path = _named(output, row["name"])
     seal = await _sealed(run_id, row["lines"]) if proof else None
-    beside = _write_both(path, data, values)
+    sidecar = _write_both(path, data, values)
     if seal is not None:
         _write_seal(path, seal)
-    written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data), "values": beside and str(beside)}
+    written = {"path": str(path), "sha256": row["sha256"], "bytes": len(data), "values": sidecar and str(sidecar)}
     words = f"{path} ({len(data)} bytes, SHA-256 {row['sha256']})"
-    if beside is not None:
-        words += f"\n{beside}: its values, which `evidence verify` finds there"
+    if sidecar is not None:
+        words += f"\n{sidecar}: its values, which `evidence verify` finds there"
     elif row["purged_at"] is not None:
         words += "\nIts values are erased: `--proof` gets the leaf of the log that says so."
     print_one(written, words, as_json=as_json)
@@ -81,10 +81,10 @@ async def _get_so_far(run_id: UUID, output: Path, *, as_json: bool) -> None:
         actor = context.actor(settings)
         made, seal = await sealing.so_far(settings, database, settings.tenant, run_id, actor)
     path = _named(output, made.name)
-    beside = _write_both(path, made.bytes, made.sidecar)
+    sidecar = _write_both(path, made.bytes, made.sidecar)
     _write_seal(path, seal)
     written = {"path": str(path), "sha256": made.sha256, "bytes": len(made.bytes), "leaf": seal.leaf.kind}
-    written["values"] = beside and str(beside)
+    written["values"] = sidecar and str(sidecar)
     print_one(written, f"{path}: the run so far, as the log has it ({seal.leaf.kind})", as_json=as_json)
 
 
@@ -104,13 +104,13 @@ def _write_both(path: Path, data: bytes, values: bytes | None) -> Path | None:
     """Write a bundle and its values; return the values' path. Old values there are removed: they would be used."""
     from evidence.layout import VALUES
 
-    beside = path.with_name(path.name + VALUES)
+    sidecar = path.with_name(path.name + VALUES)
     if values is None:
-        beside.unlink(missing_ok=True)
+        sidecar.unlink(missing_ok=True)
     else:
-        _write(beside, values)
+        _write(sidecar, values)
     _write(path, data)
-    return None if values is None else beside
+    return None if values is None else sidecar
 
 
 def _write_seal(path: Path, seal: Sealed) -> None:
@@ -178,8 +178,8 @@ def trust(
     for one in found:
         # The file is named by the fingerprint, so trusting a key twice changes nothing; a crash leaves no partial key.
         _write(folder / f"{one.key_id}.pem", one.pem)
-    told = {"trusted": [one.key_id for one in found], "folder": str(folder)}
-    print_one(told, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
+    document = {"trusted": [one.key_id for one in found], "folder": str(folder)}
+    print_one(document, "\n".join(f"trusted from now on: {one.key_id}" for one in found), as_json=as_json)
 
 
 def _pins(
@@ -195,9 +195,9 @@ def _pins(
     from app.settings import load_settings, trusted_keys
     from evidence.pins import Pins
 
-    kept = [] if keys or fingerprints else trusted_keys(load_settings().home)
-    pins = Pins.of([*(keys or kept)], fingerprints or (), run=run, tenant=tenant, sha256=sha256, after=after)
-    return replace(pins, only=not kept)  # keys that are trusted for good say nothing against others
+    trusted = [] if keys or fingerprints else trusted_keys(load_settings().home)
+    pins = Pins.of([*(keys or trusted)], fingerprints or (), run=run, tenant=tenant, sha256=sha256, after=after)
+    return replace(pins, only=not trusted)  # keys that are trusted for good say nothing against others
 
 
 @evidence.command("verify")
@@ -288,9 +288,9 @@ def report(
     drawn, found = render_report(path, pins=pins, compiler=Texts(), require_final=not allow_unfinished)
     written = output / "report.html" if output.is_dir() else output
     _write(written, drawn.page)
-    told = {"path": str(written), "bytes": len(drawn.page), "trusted": found.trusted}
+    document = {"path": str(written), "bytes": len(drawn.page), "trusted": found.trusted}
     words = "" if found.trusted else "; nobody has said that its key is to be trusted, and the page says so"
-    print_one(told, f"{written} ({len(drawn.page)} bytes){words}", as_json=as_json)
+    print_one(document, f"{written} ({len(drawn.page)} bytes){words}", as_json=as_json)
     if found.exit_code:
         raise typer.Exit(Exit(found.exit_code))
 
@@ -331,11 +331,11 @@ async def find(
         actor = context.actor(faces.settings)
         while len(found) <= limit:
             most = min(limit + 1 - len(found), 200)
-            told = await faces.ask(faces.settings.tenant, searching.find, faces.definitions, actor, asked, most, after)
-            found += told.runs
-            if told.following is None:
+            page = await faces.ask(faces.settings.tenant, searching.find, faces.definitions, actor, asked, most, after)
+            found += page.runs
+            if page.following is None:
                 break
-            after = told.following
+            after = page.following
     rows = first_of(found, limit)
     if not as_json:
         rows = [{**row, "workflow": f"{row['workflow']}@{row['workflow_version']}", "who": _who(row)} for row in rows]

@@ -60,9 +60,9 @@ async def sign(
                 done, refused = await signer.turn()
         except BlockingIOError:
             raise ConfigurationError("another signer has this memory.", remedy="One is enough: end it first.") from None
-    told = {"signed": [{"log": one.origin, "size": one.size, "root": one.root.hex()} for one in done]}
+    document = {"signed": [{"log": one.origin, "size": one.size, "root": one.root.hex()} for one in done]}
     words = [f"signed {one.origin}: {one.size} leaves" for one in done] or ["Nothing is new."] * (not refused)
-    print_one({**told, "refused": refused}, "\n".join([*words, *refused]), as_json=as_json)
+    print_one({**document, "refused": refused}, "\n".join([*words, *refused]), as_json=as_json)
     if refused:
         raise typer.Exit(Exit.FAILED)
 
@@ -103,8 +103,8 @@ def _signer(settings: Settings, database: Database, witnesses: Sequence[str], *,
     pairs = [text.partition("=") for text in witnesses]
     known = [WitnessAddress(address, NoteKey.parse(text, "--witness")) for address, _, text in pairs]
     ask = partial(cosigned, known) if known else None
-    kept = LogStore(adapters.blobs_of(settings)) if store else None
-    return LogSigner(database, key, private, logbook.memory_of(settings), settings.log_path, ask, kept)
+    copy = LogStore(adapters.blobs_of(settings)) if store else None
+    return LogSigner(database, key, private, logbook.memory_of(settings), settings.log_path, ask, copy)
 
 
 def _learn(settings: Settings, signer: LogSigner, files: Sequence[Path]) -> None:
@@ -136,8 +136,8 @@ def key(
         newest = ring.newest.renamed(f"{ring.newest.name}/{context.name(tenant, '--tenant')}")
         print_one({"key": newest.text}, newest.text, as_json=as_json)
         return
-    told = {"key": ring.first.text, "newest": ring.newest.text, "rotations": len(ring.rotations)}
-    print_one(told, ring.first.text, as_json=as_json)
+    document = {"key": ring.first.text, "newest": ring.newest.text, "rotations": len(ring.rotations)}
+    print_one(document, ring.first.text, as_json=as_json)
 
 
 @log.command("verify")
@@ -168,10 +168,10 @@ async def verify(
     ring, owner = logbook.ring_of(settings, log_key, rotation or ()), tenant or settings.tenant
     policy = Policy(tuple(NoteKey.parse(text, "--witness") for text in witness or ()), quorum)
     found, amiss = await published.whole(place, ring, context.name(owner, "--tenant"))
-    told, problems = published.checked(found, amiss, ring, after or (), policy)
-    words = [*problems, f"{told['size']} leaves of {told['log']}, cosigned by {told['cosigned']} witnesses"]
-    words.append("The log is not as it was signed." if problems else f"Its newest leaf is of {told['newest']}.")
-    print_one({**told, "problems": problems}, "\n".join(words), as_json=as_json)
+    document, problems = published.checked(found, amiss, ring, after or (), policy)
+    words = [*problems, f"{document['size']} leaves of {document['log']}, cosigned by {document['cosigned']} witnesses"]
+    words.append("The log is not as it was signed." if problems else f"Its newest leaf is of {document['newest']}.")
+    print_one({**document, "problems": problems}, "\n".join(words), as_json=as_json)
     if problems:
         raise typer.Exit(Exit.FAILED)
 
@@ -197,9 +197,9 @@ def rotate(
             paths, following = logbook.rotate(settings, new)
     except BlockingIOError:
         raise ConfigurationError("the signer is at work.", remedy="Stop `counterseal log sign` first.") from None
-    told = {"note": str(paths[0]), "notes": [*map(str, paths)], "key": following.text}
+    document = {"note": str(paths[0]), "notes": [*map(str, paths)], "key": following.text}
     words = [*map(str, paths), f"Set COUNTERSEAL_LOG_KEY to {new}, and start the signer again."]
-    print_one(told, "\n".join(words), as_json=as_json)
+    print_one(document, "\n".join(words), as_json=as_json)
 
 
 @log.command("witness")

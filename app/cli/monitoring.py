@@ -48,14 +48,14 @@ async def monitor(
     from runtime.requests.monitoring import KnownCheckpoint
     from runtime.requests.monitoring import monitor as compare
 
-    kept = [KnownCheckpoint(str(path), logbook.read(path)) for path in after or ()]
+    checkpoints = [KnownCheckpoint(str(path), logbook.read(path)) for path in after or ()]
     async with AsyncExitStack() as stack, context.overview(tenant) as (settings, database):
         owner = tenant or settings.tenant
         ring, published = logbook.ring_of(settings, log_key, rotation or ()), settings.log_path / owner / CHECKPOINT
-        kept += [KnownCheckpoint("the signer's folder", logbook.read(published))] if published.exists() else []
+        checkpoints += [KnownCheckpoint("the signer's folder", logbook.read(published))] if published.exists() else []
         blobs, actor = adapters.blobs_of(settings), context.actor(settings)
         places = [] if place is None else [await stack.enter_async_context(source_of(place))]
-        found = await compare(database, owner, blobs, ring, kept, actor, places)
+        found = await compare(database, owner, blobs, ring, checkpoints, actor, places)
     words = [f"{one}" for one in found.problems]
     counts = f"{found.size} leaves, {found.runs} runs, {found.lines} lines of the stream, {found.bundles} bundles"
     signed = "nothing is signed yet" if found.checkpoint is None else f"signed up to leaf {found.checkpoint}"
@@ -98,12 +98,14 @@ async def period(
         files |= {"reconciliation.csv": periods.table([structs.asdict(row) for row in rows], _COLUMNS)}
         files |= {"reconciliation.json": json.dumps([structs.asdict(row) for row in rows], indent=1).encode() + b"\n"}
     write_all(output, files)
-    told: dict[str, object] = json.loads(files["period.json"])
+    document: dict[str, object] = json.loads(files["period.json"])
     amiss = [row for row in rows if row.outcome in ("missed", "not ours")]
-    told |= {"folder": str(output), "files": sorted(files), "amiss": [structs.asdict(row) for row in amiss]}
+    document |= {"folder": str(output), "files": sorted(files), "amiss": [structs.asdict(row) for row in amiss]}
     words = [f"{row.outcome}: {row.what} {row.number or row.sys_id} of {row.table} at {row.at}" for row in amiss]
-    words.append(f"{told['runs']} runs, {told['lines']} lines of the tenant, {told['leaves']} leaves in {output}")
-    print_one(told, "\n".join(words), as_json=as_json)
+    words.append(
+        f"{document['runs']} runs, {document['lines']} lines of the tenant, {document['leaves']} leaves in {output}"
+    )
+    print_one(document, "\n".join(words), as_json=as_json)
     if amiss:
         raise typer.Exit(Exit.FAILED)
 
@@ -154,11 +156,11 @@ async def check_period(
             problems.append(f"{path}: the log does not begin with what this checkpoint signed")
     if published is not None:
         problems += await places.with_period(published, ring, found)
-    told = {"log": found.origin, "leaves": found.size, "runs": found.runs, "lines": found.lines}
+    document = {"log": found.origin, "leaves": found.size, "runs": found.runs, "lines": found.lines}
     words = [*problems, f"{found.runs} runs and {found.lines} lines by {found.size} leaves of {found.origin}"]
     words.append(f"The newest leaf is of {found.newest}. What happened later is not in the log that was signed.")
     words.append("Something is missing or other." if problems else "Nothing of the period is missing.")
-    print_one({**told, "newest": found.newest, "problems": problems}, "\n".join(words), as_json=as_json)
+    print_one({**document, "newest": found.newest, "problems": problems}, "\n".join(words), as_json=as_json)
     if problems:
         raise typer.Exit(Exit.FAILED)
 

@@ -111,11 +111,11 @@ def _end(*errors: CountersealError) -> NoReturn:
 
 def _error_json(error: CountersealError) -> dict[str, Any]:
     """An error as JSON; the problems of a document are listed with their places."""
-    told = {"code": error.code, "message": error.message, "remedy": error.remedy}
+    fields = {"code": error.code, "message": error.message, "remedy": error.remedy}
     if isinstance(error, InputError):
-        told["where"] = error.where
+        fields["where"] = error.where
     problems = [asdict(one) for one in error.problems] if isinstance(error, DefinitionError) else None
-    return {"error": told if problems is None else {**told, "problems": problems}}
+    return {"error": fields if problems is None else {**fields, "problems": problems}}
 
 
 def _leaves(error: CountersealError | ExceptionGroup[CountersealError]) -> list[CountersealError]:

@@ -250,7 +250,7 @@ async def edit(
         raise typer.Exit(Exit.CONFLICT)
 
 
-async def _say(approval_id: UUID, said: str, text: str, as_person: str | None, as_json: bool, to: str = "") -> None:
+async def _say(approval_id: UUID, kind: str, text: str, as_person: str | None, as_json: bool, to: str = "") -> None:
     from approvals.model import VoteChannel
     from approvals.talk import Saying
     from runtime.requests.talking import SayRequest
@@ -258,7 +258,7 @@ async def _say(approval_id: UUID, said: str, text: str, as_person: str | None, a
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
         identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
-        asked = SayRequest(tenant, approval_id, person, Saying(said), text, VoteChannel.CLI, to=to, identity=identity)
+        asked = SayRequest(tenant, approval_id, person, Saying(kind), text, VoteChannel.CLI, to=to, identity=identity)
         answer = await faces.talking.say(asked)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.recorded:
@@ -281,9 +281,9 @@ async def take_vote(
 
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
-        said = (tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
+        ballot = (tenant, approval_id, person, Choice(choice), reason, VoteChannel.CLI)
         identity: dict[str, Any] = {"named": person, "by": "option" if as_person else "settings"}
-        request = VoteRequest(*said, grant=grant, identity=identity, glass=glass)
+        request = VoteRequest(*ballot, grant=grant, identity=identity, glass=glass)
         answer = await faces.voting.vote(request)
     print_one(asdict(answer), answer.sentence, as_json=as_json)
     if not answer.counted:

@@ -342,13 +342,13 @@ async def release(
     await answer(run_id, step, Answer.WITHOUT, reason, as_person, as_json=as_json)
 
 
-async def answer(run_id: UUID, step: str, said: Answer, reason: str, as_person: str | None, *, as_json: bool) -> None:
+async def answer(run_id: UUID, step: str, choice: Answer, reason: str, as_person: str | None, *, as_json: bool) -> None:
     from approvals.model import VoteChannel
     from runtime.requests.holding import HoldRequest
 
     async with context.faces() as faces:
         tenant, person = faces.settings.tenant, as_person or faces.settings.person_id
-        asked = HoldRequest(tenant, person, said, reason, VoteChannel.CLI, run_id=run_id, step=step)
+        asked = HoldRequest(tenant, person, choice, reason, VoteChannel.CLI, run_id=run_id, step=step)
         reply = await faces.holding.answer(asked)
     print_one(structs.asdict(reply), reply.sentence, as_json=as_json)
     if not reply.accepted:

@@ -44,7 +44,7 @@ async def send(
         raise InputError("goes without --output.", where="--error", remedy="A signal has one or the other.")
     if error is None and message:
         raise InputError("goes with --error.", where="--message", remedy="Give the error's code as well.")
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "output": None if output is None else bounded_json.parse(context.typed(output), where="--output"),
         "error": None if error is None else {"code": error, "message": message},
         "token": token,
@@ -52,7 +52,7 @@ async def send(
     }
     async with context.faces() as faces:
         tenant, actor = faces.settings.tenant, context.actor(faces.settings)
-        sent = Signal(tenant, key, id_ or None, actor, **said)
+        sent = Signal(tenant, key, id_ or None, actor, **fields)
         answer = await Signaling(faces.database, faces.definitions).signal(sent)
     print_fields({**structs.asdict(answer), "sentence": signal_sentence(answer, key)}, as_json=as_json)
     if answer.code not in ("delivered", "already_ended"):

@@ -92,14 +92,14 @@ async def fork(
         else:
             forked = await forking.fork_run(connection, faces.definitions, tenant, order, actor)
             made, found = forked.run_id, forked.preview
-    told = {"run_id": made, "origin": run_id, **fork_summary(found)}
+    document = {"run_id": made, "origin": run_id, **fork_summary(found)}
     if as_json:
-        print_json(told)
+        print_json(document)
         return
-    print_fields({name: told[name] for name in ("run_id", "origin", "line", "checkpoint")})
-    print_part("done, and not done again", told["done"], "step", "operation")
+    print_fields({name: document[name] for name in ("run_id", "origin", "line", "checkpoint")})
+    print_part("done, and not done again", document["done"], "step", "operation")
     print_part(
-        "done after that, and maybe again" if made else "would be done again", told["again"], "step", "operation"
+        "done after that, and maybe again" if made else "would be done again", document["again"], "step", "operation"
     )
 
 

@@ -122,13 +122,13 @@ async def report(
 
     The result of an invalid document has file, line, column, message and remedy of each fault.
     """
-    results, told = list[dict[str, Any]](), set[str]()
+    results, shown = list[dict[str, Any]](), set[str]()
     for path in files:
         try:
             results.append({"file": str(path), "ok": True, **await check(path)})
         except CountersealError as error:
             problems = [asdict(problem) for problem in error.problems] if isinstance(error, DefinitionError) else []
-            results.append({"file": str(path), "ok": False, "problem": briefly(error, told), "problems": problems})
+            results.append({"file": str(path), "ok": False, "problem": briefly(error, shown), "problems": problems})
     if as_json:
         print_json(results)
     else:

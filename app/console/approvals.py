@@ -83,7 +83,7 @@ class Question:
     @property
     def statements(self) -> tuple[Statement, ...]:
         """The statements about the question, for viewers who may see its values."""
-        return self.view.said if self.withheld != questions.NOT_YOURS else ()
+        return self.view.remarks if self.withheld != questions.NOT_YOURS else ()
 
     @property
     def handable(self) -> dict[str, str]:
@@ -114,7 +114,7 @@ async def read(faces: Faces, viewer: Viewer, approval_id: UUID) -> Question:
     may = questions.rights(stored, viewer, people, slack, fresh)
     shaped = viewer.who.subject in {one.person for one in as_people(stored.approval, people).contributors}
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
-    offers = questions.offers(stored, viewer, people, slack, view.said)
+    offers = questions.offers(stored, viewer, people, slack, view.remarks)
     editable = isinstance(await faces.editing.form(viewer.who.tenant, approval_id, viewer.who.person), dict)
     return Question(stored, view, people, may, content, withheld, offers, editable)
 
@@ -180,11 +180,11 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     """Take an answer, through the same verb as every face. What was typed is kept if it does not count."""
     found = await read(faces, viewer, identified(approval))
     shown = await page(request, faces, viewer)
-    said, reason, digest = fields.one("choice", 20), fields.one("reason").strip(), fields.one("digest", 100)
-    typed = {"reason": reason, "seen": bool(fields.one("seen", 10)), "chosen": said}
+    named, reason, digest = fields.one("choice", 20), fields.one("reason").strip(), fields.one("digest", 100)
+    typed = {"reason": reason, "seen": bool(fields.one("seen", 10)), "chosen": named}
     if not found.may.choices and found.may.code == questions.NO_ROLE_CODE:
         return await _drawn(faces, shown, found, 403, refused=found.may.why, code=found.may.code, **typed)
-    choice = next((one for one in choices_of(found.view.kind, found.view.content.connector) if one == said), None)
+    choice = next((one for one in choices_of(found.view.kind, found.view.content.connector) if one == named), None)
     wrong = _incomplete(found, choice, reason, digest, seen=typed["seen"] is True)
     if choice is None or wrong is not None:
         field, words = wrong or ("choice", "Choose an answer")
@@ -193,8 +193,8 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
     grant = _granted(fields, agent=found.view.of_agent) if choice is Choice.APPROVE and found.view.grants else None
     session: JsonObject = {"session": viewer.named}
     key = viewer.step_up(found.view.approval_id, digest)
-    said_as: dict[str, Any] = {"digest": digest, "grant": grant, "identity": session, "step_up": key}
-    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, **said_as)
+    proofs: dict[str, Any] = {"digest": digest, "grant": grant, "identity": session, "step_up": key}
+    vote = VoteRequest(*who, choice, reason, VoteChannel.CONSOLE, **proofs)
     answer = await faces.voting.vote(vote)
     faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, answer.code)
     if answer.counted:
@@ -256,15 +256,15 @@ async def review(request: Request, approval: str, viewer: Decider, faces: FacesD
 async def say(request: Request, approval: str, viewer: Decider, faces: FacesDep, fields: Posted) -> Response:
     """Take a statement about the question. The typed text is kept if it is not recorded."""
     found = await read(faces, viewer, identified(approval))
-    said, text = fields.one("said", 20), fields.one("text")
-    if said not in set(Saying):
+    kind, text = fields.one("said", 20), fields.one("text")
+    if kind not in set(Saying):
         raise InputError("is nothing that is said about a question.", where="said")
-    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person, Saying(said), text, VoteChannel.CONSOLE)
+    who = (viewer.who.tenant, found.view.approval_id, viewer.who.person, Saying(kind), text, VoteChannel.CONSOLE)
     session: JsonObject = {"session": viewer.named}
     to, digest = fields.one("to", 200), fields.one("digest", 100) or "-"
     answer = await faces.talking.say(SayRequest(*who, to=to, digest=digest, identity=session))
     if answer.recorded:
-        return go(f"{HOME}/approvals/{found.view.approval_id}?said={said}#said")
+        return go(f"{HOME}/approvals/{found.view.approval_id}?said={kind}#said")
     shown = await page(request, faces, viewer)
     status = REFUSED[RefusalCode(answer.code)]
     return await _drawn(faces, shown, found, status, refused=answer.sentence, code=answer.code, reason=text)

@@ -44,15 +44,15 @@ async def edit(request: Request, approval: str, viewer: Decider, faces: FacesDep
     known = fields_of(form) if isinstance(form, dict) else ()
     values: JsonObject = {one.name: given for one in known if (given := entered(one, fields)) is not NONE}
     session: JsonObject = {"session": viewer.named}
-    said = (who.tenant, approval_id, who.person, values, VoteChannel.CONSOLE)
+    question = (who.tenant, approval_id, who.person, values, VoteChannel.CONSOLE)
     # A form without the digest of its question counts as one about another question.
-    request_ = EditRequest(*said, digest=fields.one("digest", 100) or "-", identity=session)
+    request_ = EditRequest(*question, digest=fields.one("digest", 100) or "-", identity=session)
     answer = await faces.editing.edit(request_)
     if answer.edited:
         return go(f"{HOME}/approvals/{approval_id}")
     shown, status = await page(request, faces, viewer), REFUSED[RefusalCode(answer.code)]
-    told = (answer.problems, answer.sentence, answer.code, status)
-    return await _drawn(faces, shown, approval_id, form if isinstance(form, dict) else None, values, *told)
+    refusal = (answer.problems, answer.sentence, answer.code, status)
+    return await _drawn(faces, shown, approval_id, form if isinstance(form, dict) else None, values, *refusal)
 
 
 async def _drawn(

@@ -44,8 +44,8 @@ async def begin(request: Request, faces: FacesDep) -> Response:
         return form(request, begun.following, f"{error.message} {error.remedy}")
     answer = RedirectResponse(address, status_code=303, headers={"Cache-Control": "no-store"})
     # Lax: the provider leads back here, and that is another site.
-    kept: dict[str, Any] = {"path": "/", "secure": is_secure(request), "httponly": True, "samesite": "lax"}
-    answer.set_cookie(_cookie(request), begun.cookie, max_age=COOKIE_SECONDS, **kept)
+    flags: dict[str, Any] = {"path": "/", "secure": is_secure(request), "httponly": True, "samesite": "lax"}
+    answer.set_cookie(_cookie(request), begun.cookie, max_age=COOKIE_SECONDS, **flags)
     return answer
 
 

@@ -113,7 +113,7 @@ async def desk(request: Request, viewer: Desk, faces: FacesDep) -> Response:
     if form.part not in list(Part) or form.decision not in ("", *Decision):
         raise HTTPException(404)
     shown = await page(request, faces, viewer)
-    values: dict[str, Any] = {"form": form, "parts_of": PARTS, "decisions": DECISIONS, "problem": "", "told": None}
+    values: dict[str, Any] = {"form": form, "parts_of": PARTS, "decisions": DECISIONS, "problem": "", "result": None}
     values |= {"said": _description(form), "following": "", "later": bool(given.get("after")), "state_of": state_of}
     values["query"] = [(name, item) for name, item in given.multi_items() if name != "after"]
     if "ask" not in given:
@@ -122,12 +122,12 @@ async def desk(request: Request, viewer: Desk, faces: FacesDep) -> Response:
         asked, key = form.asked(), decode_cursor(given.get("after", "")[:400], datetime, UUID)
         after = (key[0], key[1]) if key else searching.NEWEST
         tenant, definitions = viewer.who.tenant, faces.definitions
-        told = await faces.ask(tenant, searching.find, definitions, viewer.actor, asked, SHOWN, after)
+        answer = await faces.ask(tenant, searching.find, definitions, viewer.actor, asked, SHOWN, after)
     except InputError as error:
         return shown.show("evidence.html", at="evidence", status=422, **{**values, "problem": str(error)})
-    counted = [sum(vote["counted"] for one in row["questions"] for vote in one["answers"]) for row in told.runs]
+    counted = [sum(vote["counted"] for one in row["questions"] for vote in one["answers"]) for row in answer.runs]
     values |= {"answers": sum(counted)}
-    values |= {"told": told, "following": "" if told.following is None else encode_cursor(told.following)}
+    values |= {"result": answer, "following": "" if answer.following is None else encode_cursor(answer.following)}
     return shown.show("evidence.html", at="evidence", **values)
 
 

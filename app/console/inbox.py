@@ -181,12 +181,12 @@ def _item(viewer: Viewer, listed: ListedQuestion, people: Directory, may: May) -
     stored, approval = listed.stored, listed.stored.approval
     shaped = any(viewer.who.subject in people.people(one.principal) for one in approval.contributors)
     content, withheld = questions.content_for(stored, viewer, may, shaped=shaped)
-    said = {vote.voter: str(vote.choice) for vote in current_votes(approval.votes)}
+    votes = {vote.voter: str(vote.choice) for vote in current_votes(approval.votes)}
     open_ = approval.status is ApprovalStatus.REQUESTED
     word = questions.state_of(stored)
     if open_ and approval.kind is ApprovalKind.IN_DOUBT:
         word = ("in-doubt", "In doubt")
-    elif open_ and may.choices and viewer.who.subject not in said:
+    elif open_ and may.choices and viewer.who.subject not in votes:
         word = ("needs-you", "Needs you")
     return Item(
         id=approval.id,
@@ -197,6 +197,6 @@ def _item(viewer: Viewer, listed: ListedQuestion, people: Directory, may: May) -
         state=word,
         may=may,
         asker=content.asker or questions.name_of(people, content.requester),
-        answered=said.get(viewer.who.subject, ""),
+        answered=votes.get(viewer.who.subject, ""),
         due=approval.expires_at,
     )

@@ -145,12 +145,12 @@ async def answer(request: Request, approval: str, viewer: Decider, faces: FacesD
         digests=digests,
         identity={"session": viewer.named},
     )
-    told = await vote_list(faces.voting, request_)
-    for code in ["counted"] * (told.approved + told.rejected) + [one.code for one in told.refused]:
+    outcome = await vote_list(faces.voting, request_)
+    for code in ["counted"] * (outcome.approved + outcome.rejected) + [one.code for one in outcome.refused]:
         faces.metrics.of(viewer.who.tenant).vote(VoteChannel.CONSOLE, code)
-    if told.refused:
-        counted = told.approved + told.rejected
-        return _drawn(shown, await read(faces, viewer, asked), 200 if counted else 409, told=told, reason=reason)
+    if outcome.refused:
+        counted = outcome.approved + outcome.rejected
+        return _drawn(shown, await read(faces, viewer, asked), 200 if counted else 409, result=outcome, reason=reason)
     return go(f"{HOME}/approvals/{asked}/list?answered")
 
 
@@ -160,11 +160,11 @@ def _digests(shown: Sequence[str]) -> dict[UUID, str]:
     return {identified(one[1]): one[2] for one in found if one is not None} if all(found) else {}
 
 
-def _drawn(shown: Page, found: Table, status: int = 200, **told: Any) -> Response:
-    given: dict[str, Any] = {"problem": "", "reason": "", "told": ListAnswer(0, 0, (), found.first.approval.run_id)}
+def _drawn(shown: Page, found: Table, status: int = 200, **values: Any) -> Response:
+    given: dict[str, Any] = {"problem": "", "reason": "", "result": ListAnswer(0, 0, (), found.first.approval.run_id)}
     views = [row.view for row in found.rows]
     asks = alike.question_of(views, len(views)) if len(views) > 1 else "Nothing of this list waits for an answer"
     given |= {"asks": questions.asks(views[0].content, views[0].kind, open_=True) if len(views) == 1 else asks}
     given |= {"chosen": None, "answered": "answered" in shown.request.query_params}
     given |= {"reason_max": REASON_CHARACTERS_MAX, "counts": questions.counts(found.first)}
-    return shown.show("list.html", at="inbox", status=status, found=found, **{**given, **told})
+    return shown.show("list.html", at="inbox", status=status, found=found, **{**given, **values})

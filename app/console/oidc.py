@@ -120,9 +120,9 @@ class Provider:
     async def metadata(self) -> Metadata:
         """Ask the provider for its facts; ``TransportError`` if it states nothing that can be used."""
         if self._metadata is None:
-            told = await self._document(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
+            document = await self._document(f"{self.issuer.rstrip('/')}/.well-known/openid-configuration")
             try:
-                found = convert(told, Metadata)
+                found = convert(document, Metadata)
             except ValidationError as error:
                 raise _unusable(f"its description is wrong: {error}") from None
             if found.issuer != self.issuer:
@@ -160,8 +160,8 @@ class Provider:
         if given != self.issuer and (given is not None or metadata.authorization_response_iss_parameter_supported):
             raise AuthenticationError("This answer is of another provider.", remedy=_AGAIN)
         if "error" in answer or not answer.get("code"):
-            said = clean(answer.get("error_description") or answer.get("error") or "it sent no code", 200)
-            raise AuthenticationError(f"The provider has logged nobody in: {said}.", remedy=_AGAIN)
+            problem = clean(answer.get("error_description") or answer.get("error") or "it sent no code", 200)
+            raise AuthenticationError(f"The provider has logged nobody in: {problem}.", remedy=_AGAIN)
         try:
             async with self._client(metadata) as client:
                 token = await client.fetch_token(
@@ -203,8 +203,8 @@ class Provider:
             except (JoseError, ValueError):
                 self._keys = None
         metadata = await self.metadata()
-        told = (await self._document(metadata.jwks_uri)).get("keys")
-        keys = [one for one in told or () if isinstance(one, dict) and one.get("kty") in _KINDS]
+        listed = (await self._document(metadata.jwks_uri)).get("keys")
+        keys = [one for one in listed or () if isinstance(one, dict) and one.get("kty") in _KINDS]
         self._keys = KeySet.import_key_set({"keys": [one for one in keys if one.get("use", "sig") == "sig"]})
         return jwt.decode(token, self._keys, algorithms=[*ALGORITHMS])
 
@@ -232,12 +232,12 @@ class Provider:
         if answer.status_code != 200 or len(answer.content) > _DOCUMENT_BYTES_MAX:
             raise _unusable(f"it answered {answer.status_code}")
         try:
-            told = json.loads(answer.content)
+            document = json.loads(answer.content)
         except ValueError:
-            told = None
-        if not isinstance(told, dict):
+            document = None
+        if not isinstance(document, dict):
             raise _unusable("its answer is no JSON object")
-        return told
+        return document
 
 
 def person_of(people: Directory, who: Identity, *, by_email: bool) -> Entry:
@@ -259,10 +259,10 @@ def roles_of(entry: Entry, groups: Mapping[Role, tuple[str, ...]]) -> frozenset[
     return frozenset(named | ({Role.APPROVER} if Role.APPROVER not in groups else set()))
 
 
-def _check_fresh(told: object, since: float, now: float) -> None:
+def _check_fresh(logged_in_at: object, since: float, now: float) -> None:
     """Refuse a login that the provider remembered: the person must have logged in after we asked."""
-    fine = isinstance(told, int | float) and not isinstance(told, bool)
-    if not fine or not since - _FRESH_LEEWAY_SECONDS <= float(str(told)) <= now + _LEEWAY_SECONDS:
+    fine = isinstance(logged_in_at, int | float) and not isinstance(logged_in_at, bool)
+    if not fine or not since - _FRESH_LEEWAY_SECONDS <= float(str(logged_in_at)) <= now + _LEEWAY_SECONDS:
         raise AuthenticationError("The provider has not asked for your login anew.", remedy=_AGAIN)
 
 

@@ -76,13 +76,13 @@ class May:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A person of an asked group. ``why`` is the reason why they may not decide, ``said`` their answer."""
+    """A person of an asked group. ``why`` is the reason why they may not decide, ``answer`` theirs."""
 
     name: str
     group: str
     you: bool
     why: str = ""
-    said: str = ""
+    answer: str = ""
 
 
 async def slack_groups(faces: Faces, viewer: Viewer, people: Directory, wanted: Sequence[GroupQuorum]) -> Membership:
@@ -136,19 +136,19 @@ def rights(
 
 
 def offers(
-    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, said: Sequence[Statement]
+    stored: StoredApproval, viewer: Viewer, people: Directory, slack: Membership, remarks: Sequence[Statement]
 ) -> tuple[Saying, ...]:
     """The things that the viewer may say about the question now, by the rules that will judge them."""
     approval, named = as_people(stored.approval, people), principal(Kind.PERSON, viewer.who.subject)
     voter = voter_of(named, people.entry(named), slack, approval, people)
-    return talk.offered(approval, voter, said, stored.now)
+    return talk.offered(approval, voter, remarks, stored.now)
 
 
 def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Seat]:
     """The people of the asked groups: the viewer first, then who may, then who may not and why. At most fifty."""
     approval = as_people(stored.approval, people)
     barred = excluded(approval.terms, approval.contributors)
-    said = {vote.voter: f"{vote.choice}" for vote in current_votes(approval.votes)}
+    answers = {vote.voter: f"{vote.choice}" for vote in current_votes(approval.votes)}
     found = []
     for group in groups_of(stored):
         if group.source is GroupSource.SLACK_GROUP:
@@ -157,7 +157,9 @@ def seats(stored: StoredApproval, viewer: Viewer, people: Directory) -> list[Sea
         for entry in (people.entries[one] for one in members_of(group, people)):
             why = PARTS[barred[entry.id]] if entry.id in barred else ""
             found.append(
-                Seat(entry.name, reason_of(group, people), entry.id == viewer.who.subject, why, said.get(entry.id, ""))
+                Seat(
+                    entry.name, reason_of(group, people), entry.id == viewer.who.subject, why, answers.get(entry.id, "")
+                )
             )
             away = entry.delegate
             deputy = people.entries.get(away.to) if away is not None and away.holds(stored.now) else None

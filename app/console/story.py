@@ -92,9 +92,9 @@ def _fact(line: Mapping[str, Any], people: Directory) -> Fact | None:
         found = _DECIDED.get(data.get("outcome"))
         return None if found is None else Fact(at, *found, step)
     if kind == "approval.voted":
-        symbol, colour, said = _VOTED.get(data.get("choice"), ("waiting", "slate", "answered"))
+        symbol, colour, verb = _VOTED.get(data.get("choice"), ("waiting", "slate", "answered"))
         way = data.get("channel", "an unknown way")
-        return Fact(at, symbol, colour, f"{named(actor, people)} {said}, by {way}", step)
+        return Fact(at, symbol, colour, f"{named(actor, people)} {verb}, by {way}", step)
     if kind == "action.intended" and data.get("grant") is not None:
         return Fact(at, *_WORDS[kind][:2], "It was about to be sent, as it was allowed in advance", step)
     if kind == "step.retry_scheduled" and data.get("waits") is not None:

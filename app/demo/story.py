@@ -72,8 +72,8 @@ async def run_demo(*, auto: bool, aws: bool) -> int:
                     sys.stdout.flush()
                     return 0
                 as_planned = all(item.ended_as_planned for item in runs) and await _outside_agrees(people, runs)
-                heard = await people.private_messages([str((item.run or {}).get("run_id")) for item in runs])
-                report = _report(runs, heard, time.monotonic() - began)
+                messages = await people.private_messages([str((item.run or {}).get("run_id")) for item in runs])
+                report = _report(runs, messages, time.monotonic() - began)
                 sys.stdout.write(f"{json.dumps(report)}\n")  # the promised last line
                 return 0 if as_planned else 1
 
@@ -168,7 +168,7 @@ async def _outside_agrees(people: People, runs: list[IncidentRun]) -> bool:
     )
 
 
-def _report(incidents: list[IncidentRun], heard: list[list[str]], seconds: float) -> dict[str, Any]:
+def _report(incidents: list[IncidentRun], messages: list[list[str]], seconds: float) -> dict[str, Any]:
     runs = [
         {
             "run_id": str(item.run["run_id"]) if item.run else None,
@@ -177,8 +177,8 @@ def _report(incidents: list[IncidentRun], heard: list[list[str]], seconds: float
             "bundle": str(item.bundle) if item.bundle else None,
             "sha256": item.sha256,
             "verified": item.verified,
-            "told": said,
+            "told": own,
         }
-        for item, said in zip(incidents, heard, strict=True)
+        for item, own in zip(incidents, messages, strict=True)
     ]
     return {"runs": runs, "seconds": round(seconds, 1)}

@@ -260,9 +260,9 @@ async def review(approval_id: UUID, body: ReviewIn, who: Approver, faces: FacesD
 )
 async def say(approval_id: UUID, body: SayIn, who: Talker, faces: FacesDep) -> Any:
     """Says it as the token's subject. It decides nothing, and who may decide stays as it is."""
-    said = (who.tenant, approval_id, who.person, body.said, body.text, VoteChannel.HTTP)
+    fields = (who.tenant, approval_id, who.person, body.said, body.text, VoteChannel.HTTP)
     identity: JsonObject = {"token": who.credential}
-    answer = await faces.talking.say(SayRequest(*said, to=body.to, digest=body.digest, identity=identity))
+    answer = await faces.talking.say(SayRequest(*fields, to=body.to, digest=body.digest, identity=identity))
     return (
         answer if answer.recorded else problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)
     )
@@ -291,8 +291,8 @@ async def form(approval_id: UUID, who: Talker, faces: FacesDep) -> Any:
 async def edit(approval_id: UUID, body: EditIn, who: Talker, faces: FacesDep) -> Any:
     """Edits as the token's subject. The question is void then; policy judges the edited action, and may ask anew."""
     identity: JsonObject = {"token": who.credential}
-    said = (who.tenant, approval_id, who.person, body.values, VoteChannel.HTTP)
-    answer = await faces.editing.edit(EditRequest(*said, digest=body.digest, identity=identity))
+    fields = (who.tenant, approval_id, who.person, body.values, VoteChannel.HTTP)
+    answer = await faces.editing.edit(EditRequest(*fields, digest=body.digest, identity=identity))
     if answer.edited:
         return {"code": answer.code, "sentence": answer.sentence, "run_id": answer.run_id}
     return problems.problem(REFUSED[RefusalCode(answer.code)], answer.code, answer.sentence)

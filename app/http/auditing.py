@@ -165,7 +165,7 @@ async def find(
     asked = Asked(person, part, decision, operation, target, rule, reference, workflow, since, until)
     key = paging.after(datetime, UUID)
     after = (key[0], key[1]) if key else searching.NEWEST
-    told = await faces.ask(who.tenant, searching.find, faces.definitions, who.actor, asked, paging.limit, after)
-    following = None if told.following is None else encode_cursor(told.following)
-    items = [{name: value for name, value in row.items() if name != "error"} for row in told.runs]
-    return {"items": items, "next": following, "looked_at": told.looked_at}
+    page = await faces.ask(who.tenant, searching.find, faces.definitions, who.actor, asked, paging.limit, after)
+    following = None if page.following is None else encode_cursor(page.following)
+    items = [{name: value for name, value in row.items() if name != "error"} for row in page.runs]
+    return {"items": items, "next": following, "looked_at": page.looked_at}

@@ -68,8 +68,10 @@ class Api(FastAPI):
 
 def _answers(method: str, operation: Mapping[str, Any]) -> dict[str, Any]:
     """The answers of an operation: its own, and every possible refusal as a problem."""
-    told = operation["responses"]
-    answers = {status: one for status, one in told.items() if status != "422" or _CONTENT_OF_FASTAPI not in str(one)}
+    responses = operation["responses"]
+    answers = {
+        status: one for status, one in responses.items() if status != "422" or _CONTENT_OF_FASTAPI not in str(one)
+    }
     for status, one in answers.items():
         if status[0] in "45":
             answers[status] = {**one, "content": {**one.get("content", {}), **_CONTENT}}

@@ -92,8 +92,8 @@ def _unreadable(error: InputError) -> tuple[JsonObject, int]:
     return wire.error(None, wire.Refused(wire.Code.PARSE, str(error))), 400
 
 
-def _json(told: JsonObject, status: int = 200) -> Response:
-    return Response(orjson.dumps(told), status, media_type="application/json")
+def _json(document: JsonObject, status: int = 200) -> Response:
+    return Response(orjson.dumps(document), status, media_type="application/json")
 
 
 async def _held(server: Server, message: wire.Message, held: Held) -> AsyncIterator[bytes]:
@@ -114,14 +114,14 @@ async def _held(server: Server, message: wire.Message, held: Held) -> AsyncItera
         waiting.cancel()
     try:
         waiting.result()
-        told = wire.answer(message, await server.settled(held))
+        answer = wire.answer(message, await server.settled(held))
     except AuthenticationError as error:
-        told = wire.error(message.id, wire.Refused(wire.Code.INVALID_REQUEST, str(error)))
-    yield _event(told)
+        answer = wire.error(message.id, wire.Refused(wire.Code.INVALID_REQUEST, str(error)))
+    yield _event(answer)
 
 
-def _event(told: JsonObject) -> bytes:
-    return b"event: message\ndata: " + orjson.dumps(told) + b"\n\n"
+def _event(document: JsonObject) -> bytes:
+    return b"event: message\ndata: " + orjson.dumps(document) + b"\n\n"
 
 
 class Unreadable:

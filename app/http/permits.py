@@ -100,16 +100,16 @@ async def fetch(
             break
         await wait_until_over(request, faces, action_id, left)
         found = await desk.fetch(agent, body.nonce, body.digest)
-    said: dict[str, Any] = {"decision": found.decision, "id": action_id, "nonce": body.nonce, "digest": body.digest}
-    said |= {"status": found.status}
+    document: dict[str, Any] = {"decision": found.decision, "id": action_id, "nonce": body.nonce, "digest": body.digest}
+    document |= {"status": found.status}
     if found.decision is PermitDecision.PERMIT:
         response.headers["Cache-Control"] = "no-store"
-        return {**said, "permit": found.permit, "expires_at": found.expires_at, "lease_seconds": found.seconds}
+        return {**document, "permit": found.permit, "expires_at": found.expires_at, "lease_seconds": found.seconds}
     if found.decision is PermitDecision.DENY:
-        return {**said, "detail": found.detail}
+        return {**document, "detail": found.detail}
     response.status_code = 202
     response.headers["Retry-After"] = str(POLL_SECONDS)
-    return {**said, "poll_after": POLL_SECONDS}
+    return {**document, "poll_after": POLL_SECONDS}
 
 
 @router.post("/{action_id}/heartbeat", response_model=Beaten, summary="Extend the lease of a permit")
@@ -126,8 +126,8 @@ async def report(
 
     The same report again gets the same answer. 409: another one was taken, or this is not the permit.
     """
-    said = permits.Report(body.permit, body.outcome, body.digest, body.output, body.detail)
-    await _desk(faces).report(_agent(who, action_id), said)
+    outcome = permits.Report(body.permit, body.outcome, body.digest, body.output, body.detail)
+    await _desk(faces).report(_agent(who, action_id), outcome)
     shown = await answered(request, faces, who, action_id, SETTLE_SECONDS, response)
     response.status_code = 200  # the report is taken, whatever becomes of it
     return shown

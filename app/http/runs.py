@@ -256,8 +256,8 @@ async def answer(run_id: UUID, step: str, body: models.HoldIn, who: Steerer, fac
     """Tries a held step again, goes on without it, or cancels the run, as the token's subject, whose groups are read
     now. A step whose retry waits for its time is tried now by `again`.
     """
-    said = (body.answer, body.reason, VoteChannel.HTTP)
-    asked = HoldRequest(who.tenant, who.person, *said, run_id=run_id, step=step, admin=who.has(Role.ADMIN))
+    fields = (body.answer, body.reason, VoteChannel.HTTP)
+    asked = HoldRequest(who.tenant, who.person, *fields, run_id=run_id, step=step, admin=who.has(Role.ADMIN))
     reply = await faces.holding.answer(asked)
     if reply.accepted:
         return reply

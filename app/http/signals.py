@@ -120,10 +120,10 @@ async def signal(correlation_key: Key, body: SignalIn, who: Signaler, faces: Fac
     """Records a signal, then acts on it. The signal is committed before the answer. A signal ends waits for signals and
     for durable operations. It cannot complete a task, which people do, nor report the end of a child run.
     """
-    said = body.model_dump(exclude={"id"})
+    fields = body.model_dump(exclude={"id"})
     if body.error is not None and body.output is not None:
         return problems.problem(422, "input", "A signal has an output or an error, not both.", where="error")
-    sent = Signal(who.tenant, correlation_key, body.id, who.actor, **said)
+    sent = Signal(who.tenant, correlation_key, body.id, who.actor, **fields)
     answer = await Signaling(faces.database, faces.definitions).signal(sent)
     sentence = signal_sentence(answer, correlation_key)
     if answer.code not in (SignalCode.DELIVERED, SignalCode.KEPT, SignalCode.ENDED):

@@ -279,8 +279,8 @@ async def _answered(endpoint: SlackEndpoint, request: Request, faces: Faces, ten
         # Codes are a closed set: the guard's codes, or "unhandled" and "malformed" for refusals by Bolt.
         code, detail = "unhandled" if answer.status_code == 404 else "malformed", "Nothing here takes this request."
         if answer.media_type == problems.MEDIA_TYPE:
-            told = orjson.loads(answer.body)
-            code, detail = str(told.get("code", "malformed")), str(told.get("detail", ""))
+            problem = orjson.loads(answer.body)
+            code, detail = str(problem.get("code", "malformed")), str(problem.get("detail", ""))
         faces.metrics.of(NOBODY if nobody else tenant).refusal("slack", code)
         if not nobody:  # nobody writes lines of no tenant
             await faces.refusals.note(tenant, name, code)

@@ -47,7 +47,7 @@ _AGAIN = f"Look again with {tools.STATUS} and this id, or make the same call aga
 _TOLD = (AuthorizationError, ConsistencyError, InputError, NotFoundError, OverLimit)
 
 
-class Said(BaseModel):
+class CallMeta(BaseModel):
     """Words of the agent about a call, in ``_meta``. They bind it more, and allow nothing.
 
     ``for``: this person does not decide. ``key``: the same key is the same call. ``wait``: so many seconds at most.
@@ -151,7 +151,7 @@ class Server(Struct, frozen=True):
             return _refusal(error)
 
     async def _asked(self, message: Message, name: str, arguments: JsonObject) -> JsonObject | Held:
-        said, faces, tenant = Said.model_validate(message.meta), self.faces, self.who.tenant
+        meta, faces, tenant = CallMeta.model_validate(message.meta), self.faces, self.who.tenant
         operation = (await faces.ask(tenant, tools.named, faces)).operation(name)
         if operation is None:
             raise Refused(Code.INVALID_PARAMS, f"There is no tool {name[:200]!r}.")
@@ -164,15 +164,15 @@ class Server(Struct, frozen=True):
             actor=self.who.actor,
             operation=operation,
             input=arguments,
-            key=said.key or "",
-            session=said.session,
-            acts_for=said.acts_for,
+            key=meta.key or "",
+            session=meta.session,
+            acts_for=meta.acts_for,
             a_minute=limit("agent_actions"),
             asking=limit("agent_questions"),
         )
         # Accepted here; a crash, or a client that is gone, from now on ends the waiting alone.
         run_id = await begun(faces, wanted)
-        most = min(said.wait, SOON_SECONDS) if message.knows_tasks else said.wait
+        most = min(meta.wait, SOON_SECONDS) if message.knows_tasks else meta.wait
         found = await self._standing(run_id)
         return result_of(found) if found.settled else Held(run_id, most, message.knows_tasks)
 

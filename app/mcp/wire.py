@@ -142,19 +142,19 @@ def read(body: Json, headers: Mapping[str, Sequence[str]]) -> Message:
 def _version(method: str, meta: JsonObject, headers: Mapping[str, Sequence[str]], *, identified: bool) -> str:
     """The revision that a message is of. ``Refused`` if its header and its body differ, or if we do not serve it."""
     named = _only(headers, _VERSION_HEADER)
-    told = meta.get(_VERSION)
-    if told is not None and not isinstance(told, str):
+    stated = meta.get(_VERSION)
+    if stated is not None and not isinstance(stated, str):
         raise Refused(Code.INVALID_PARAMS, f"params._meta.{_VERSION} must be a text")
-    if told is not None or (named in MODERN and identified):
-        if told is None or not isinstance(meta.get(_CAPABILITIES), dict):
+    if stated is not None or (named in MODERN and identified):
+        if stated is None or not isinstance(meta.get(_CAPABILITIES), dict):
             words = f"params._meta needs {_VERSION} and {_CAPABILITIES}"
             raise Refused(Code.INVALID_PARAMS, words)
-        if named != told:
+        if named != stated:
             raise Refused(Code.HEADER_MISMATCH, "The header MCP-Protocol-Version is not the version in params._meta.")
     elif method == "initialize":
         return HANDSHAKE[-1]  # the handshake says which; its header says nothing yet
     version = named or UNNAMED
-    if version not in (MODERN if told is not None else (*HANDSHAKE, *MODERN)):
+    if version not in (MODERN if stated is not None else (*HANDSHAKE, *MODERN)):
         data = to_builtins(_Unsupported([*MODERN, *HANDSHAKE[::-1]], version[:_TEXT_MAX]))
         raise Refused(Code.UNSUPPORTED_VERSION, "This revision of the protocol is not served.", data)
     return version
@@ -196,11 +196,11 @@ def answer(message: Message, result: JsonObject) -> JsonObject:
 
 def error(identifier: int | str | None, refused: Refused) -> JsonObject:
     """The answer to a message that is not served."""
-    told: JsonObject = {"code": int(refused.code), "message": refused.message}
+    fields: JsonObject = {"code": int(refused.code), "message": refused.message}
     return {
         "jsonrpc": "2.0",
         "id": identifier,
-        "error": told if refused.data is None else {**told, "data": refused.data},
+        "error": fields if refused.data is None else {**fields, "data": refused.data},
     }
 
 
@@ -213,5 +213,5 @@ def status(refused: Refused, *, modern: bool) -> int:
 
 def progress(token: int | str, seconds: float, most: float, words: str) -> JsonObject:
     """The news that a call is still waited for."""
-    told: Any = {"progressToken": token, "progress": seconds, "total": most, "message": words}
-    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+    params: Any = {"progressToken": token, "progress": seconds, "total": most, "message": words}
+    return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}

@@ -158,8 +158,8 @@ def value_words(value: Json, label: str = "") -> str:
     """A value on a card, with the target's label if there is one: a plain word stays plain, other text is quoted."""
     text, note = literal(value)
     if label and label != text and _CODED.fullmatch(text):
-        beside = words(label)
-        return f"{text} \u2013 {beside}" if not beside.startswith("`") and len(label) <= _LABEL_MAX else text
+        label_words = words(label)
+        return f"{text} \u2013 {label_words}" if not label_words.startswith("`") and len(label) <= _LABEL_MAX else text
     if label and _ID.fullmatch(text) and not words(label).startswith("`"):
         return words(label)
     if text and (note == _NUMBER_NOTE or isinstance(value, bool) or _CODED.fullmatch(text)):

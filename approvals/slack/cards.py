@@ -178,9 +178,9 @@ def _question(view: CardView) -> tuple[bool, list[Block]]:
     """The body of an open question, and true if it shows all that a person decides on."""
     content = view.content
     lines = facts.value_lines(content)
-    said = [] if content.question else [content.title]
-    said += [content.summary] if (said or not lines) and content.summary not in ("", content.question, *said) else []
-    lines = [*(Line("\n".join(filter(None, entry("", each))), outside=False) for each in said), *lines]
+    texts = [] if content.question else [content.title]
+    texts += [content.summary] if (texts or not lines) and content.summary not in ("", content.question, *texts) else []
+    lines = [*(Line("\n".join(filter(None, entry("", each))), outside=False) for each in texts), *lines]
     about, small = [*facts.request_facts(view)], " · ".join(facts.small_facts(view))
     free = not content.sensitive and not any(line.outside for line in lines)
     return next((free and whole, body) for whole, body in _bodies(lines, about, small) if _fits(view, body))
@@ -192,9 +192,9 @@ def _bodies(lines: Sequence[Line], about: Sequence[Fact], small: str) -> Iterato
     for short in _shortened(about):
         texts = [fact.short if at in short else fact.whole for at, fact in enumerate(about)]
         whole = not any(about[at].vital for at in short)
-        for kept in range(len(lines), -1, -1):
-            shown = [*(line.text for line in lines[:kept]), *_omitted(lines, kept)]
-            yield whole and kept == len(lines), _body(shown, texts, small)
+        for count in range(len(lines), -1, -1):
+            shown = [*(line.text for line in lines[:count]), *_omitted(lines, count)]
+            yield whole and count == len(lines), _body(shown, texts, small)
     yield False, _body(_omitted(lines, 0), ["*Too long for a card*"], f"*{LOOK}* shows all of it")
     yield False, [section(f"*Too long for a card: {LOOK}* shows all of it")]
 
@@ -206,18 +206,18 @@ def _shortened(about: Sequence[Fact]) -> Iterator[frozenset[int]]:
         yield frozenset(order[:number])
 
 
-def _omitted(lines: Sequence[Line], kept: int) -> list[str]:
+def _omitted(lines: Sequence[Line], count: int) -> list[str]:
     """The lines that count what is left out."""
-    left = lines[kept:]
+    left = lines[count:]
     if not left:
         return []
     noun = "field" if len(left) == 1 else "fields"
     rows = [line.text.count("\n") + 1 for line in left if not line.outside]
     if rows and (most := max(rows)) > 2:
         return [f"*{most} lines*, too long for a card"]
-    said = [f"*{len(left)} more {noun}*" if kept else f"*{len(left)} {noun}*, too long for a card"]
+    summary = [f"*{len(left)} more {noun}*" if count else f"*{len(left)} {noun}*, too long for a card"]
     outside = sum(line.outside for line in left)
-    return [*said, *([f"*Nobody of yours chose {outside} of its values*"] if outside else [])]
+    return [*summary, *([f"*Nobody of yours chose {outside} of its values*"] if outside else [])]
 
 
 def _body(lines: Sequence[str], about: Sequence[str], small: str) -> list[Block]:
@@ -230,8 +230,8 @@ def _doubt(view: CardView) -> tuple[bool, list[Block]]:
     content = view.content
     sent = f"Sent {moment(content.sent_at)}" if content.sent_at else "It was sent"
     answered = f", answered {code(content.answer)}" if content.answer else ", no answer"
-    said = "What is known" if content.connector == AGENT else "The system says"
-    shown = f" {said}: {code(content.evidence)}" if content.evidence else ""
+    source = "What is known" if content.connector == AGENT else "The system says"
+    shown = f" {source}: {code(content.evidence)}" if content.evidence else ""
     named = code(content.target) if content.target else "the record"
     label = words(content.reference) if content.reference else "the record"
     place = link(content.link, label if "`" not in label else "the record") or named

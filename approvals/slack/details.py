@@ -132,7 +132,7 @@ def vote_lines(view: CardView) -> list[str]:
 
 def statement_lines(view: CardView) -> list[str]:
     """The words that people have said about the question, in order, each with its time."""
-    return _section("*What was said*", map(_statement, view.said))
+    return _section("*What was said*", map(_statement, view.remarks))
 
 
 def _statement(one: Statement) -> list[str]:

@@ -122,8 +122,8 @@ def request_facts(view: CardView) -> Iterator[Fact]:
     if content.evidence and view.kind is not ApprovalKind.IN_DOUBT:
         yield Fact(f"*Before:* {code(content.evidence)}", "*It was refused, or failed, before:* see *Look and decide*")
     for edit in content.edits:
-        told = f"{value_words(edit.was)} → {value_words(edit.now)}"
-        whole = f"*Edited:* {field_words(edit.field)} {told if MASK not in (edit.was, edit.now) else '_hidden_'}"
+        change = f"{value_words(edit.was)} → {value_words(edit.now)}"
+        whole = f"*Edited:* {field_words(edit.field)} {change if MASK not in (edit.was, edit.now) else '_hidden_'}"
         yield Fact(whole, "*It was edited:* see *Look and decide*")
     yield from statement_facts(view)
     if view.paused:
@@ -137,16 +137,16 @@ def request_facts(view: CardView) -> Iterator[Fact]:
 
 def statement_facts(view: CardView) -> Iterator[Fact]:
     """The last words about the question: what was asked, with its answer, and whom it was handed to."""
-    last = {one.said: one for one in view.said}
+    last = {one.said: one for one in view.remarks}
     asks, answer, handed = last.get("asks"), last.get("answers"), last.get("hands_on")
     if answer is not None:
         yield Fact(f"*{words(answer.name)} answers:* {code(answer.text)}", "*An answer* is in *Look and decide*")
     if asks is not None and (answer is None or answer.at < asks.at):
         yield Fact(f"*{words(asks.name)} asks for more:* {code(asks.text)}", "*Somebody asks for more:* see *Details*")
     if handed is not None:
-        told = f"*Handed to {words(handed.to_name)}* by {words(handed.name)}"
-        yield Fact(f"{told}: {code(handed.text)}" if handed.text else told, told, vital=False)
-    if comments := [one for one in view.said if one.said == "comments"]:
+        handover = f"*Handed to {words(handed.to_name)}* by {words(handed.name)}"
+        yield Fact(f"{handover}: {code(handed.text)}" if handed.text else handover, handover, vital=False)
+    if comments := [one for one in view.remarks if one.said == "comments"]:
         short = f"*{len(comments)} comment{'s' if len(comments) > 1 else ''}* in *Details*"
         newest = comments[-1]
         whole = f"*{words(newest.name)} says:* {code(newest.text)}" if len(comments) == 1 else short
@@ -179,19 +179,19 @@ def small_facts(view: CardView) -> list[str]:
     notes += [decides(view)]
     notes += ["approve it in the console, after a login anew"] if view.step_up is not None and not view.link else []
     notes += [f"until {moment(content.expires_at)}"] if content.expires_at else ["waits until it is decided"]
-    kept = [one for one in notes if one]
-    return [f"{kept[0][:1].upper()}{kept[0][1:]}", *kept[1:]]
+    parts = [one for one in notes if one]
+    return [f"{parts[0][:1].upper()}{parts[0][1:]}", *parts[1:]]
 
 
 def decides(view: CardView) -> str:
     """The people who have decided, who may decide, and who are still needed; by name where they are known."""
-    said = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
-    said += [
-        _needed(one, view.content.chosen, begun=bool(said)) for one in view.progress if len(one.names) < one.group.of
+    parts = [f"{words(name)} approved" for name in dict.fromkeys(n for one in view.progress for n in one.names)]
+    parts += [
+        _needed(one, view.content.chosen, begun=bool(parts)) for one in view.progress if len(one.names) < one.group.of
     ]
     if view.two_person:
-        said.append("two different people")
-    return " · ".join(said)
+        parts.append("two different people")
+    return " · ".join(parts)
 
 
 def _needed(one: GroupProgress, chosen: tuple[str, ...], *, begun: bool) -> str:
@@ -204,8 +204,8 @@ def _needed(one: GroupProgress, chosen: tuple[str, ...], *, begun: bool) -> str:
     more = len(one.may) - _NAMED_MAX
     listed = ", ".join(map(words, one.may[:_NAMED_MAX])) + (f" and {more} more" if more > 0 else "")
     verb = "decides" if left == 1 else "decide"
-    said = f"{left} more of {group} needed" if begun else f"{left} of {group} {verb}"
-    return f"{said} ({listed})" if listed else said
+    needed = f"{left} more of {group} needed" if begun else f"{left} of {group} {verb}"
+    return f"{needed} ({listed})" if listed else needed
 
 
 def people_of(view: CardView) -> str:

@@ -54,8 +54,8 @@ def ended(view: CardView) -> tuple[str, list[Block]]:
 def word_of(view: CardView) -> str:
     """The word for the state; for a doubt that people have resolved, their answer."""
     if view.kind is ApprovalKind.IN_DOUBT and view.state is CardState.RECORDED:
-        said = [vote.choice for vote in current_votes(view.votes)]
-        return _ANSWERED.get(said[-1], "Answered") if said else "Answered"
+        choices = [vote.choice for vote in current_votes(view.votes)]
+        return _ANSWERED.get(choices[-1], "Answered") if choices else "Answered"
     return _WORDS[view.state]
 
 
@@ -73,9 +73,9 @@ def _folded(view: CardView) -> Iterator[tuple[str, str]]:
     what = ", ".join(filter(None, (reference, change)))
     reason = code(detail) if detail else ""
     if view.granted is not None:
-        for told in (granted_words(view.granted), granted_words(view.granted, full=False)):
+        for granted in (granted_words(view.granted), granted_words(view.granted, full=False)):
             for each in (what, reference or change, ""):
-                yield _row(word, each), _row(told, more)
+                yield _row(word, each), _row(granted, more)
         return  # what does not fit in two lines is told in a notice
     match view.state:
         case CardState.RECORDED:
@@ -174,5 +174,5 @@ def _small(view: CardView) -> str:
         until = f" until {moment(content.expires_at)}" if content.expires_at else ""
         return _row(f"{asked}{until}", reference)
     unused = (CardState.REJECTED, CardState.CANCELED, CardState.SUPERSEDED)
-    said = "Answered" if view.state in unused else "Approved"
-    return _row(f"{said} by {who} {at}" if who else at, reference, facts.short_change(content))
+    outcome = "Answered" if view.state in unused else "Approved"
+    return _row(f"{outcome} by {who} {at}" if who else at, reference, facts.short_change(content))

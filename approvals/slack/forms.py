@@ -68,7 +68,7 @@ def errors_of(form: Mapping[str, Any], problems: Sequence[FormProblem]) -> dict[
     for problem in problems:
         name = problem.path[0] if problem.path else ""
         words.setdefault(name if isinstance(name, str) and name in names else names[0], []).append(problem.sentence)
-    return {name: cut(" ".join(dict.fromkeys(said)), ERROR_CHARACTERS_MAX) for name, said in words.items()}
+    return {name: cut(" ".join(dict.fromkeys(sentences)), ERROR_CHARACTERS_MAX) for name, sentences in words.items()}
 
 
 def cut(text: str, limit: int) -> str:

@@ -70,7 +70,7 @@ def _window(click: HoldClick, step: str) -> Block:
     element["max_length"] = REASON_CHARACTERS_MAX
     asked = {"type": "input", "block_id": modals.REASON_FIELD, "label": plain("Reason"), "element": element}
     words = HOLD_WORDS[click.choice]
-    told = f"{_CAUSES[click.choice]} Whoever may see the run reads your reason."
-    drawn = modals.modal(f"{words}?", [*sections(entry("", step)), asked, section(told)], close="Back")
+    effect = f"{_CAUSES[click.choice]} Whoever may see the run reads your reason."
+    drawn = modals.modal(f"{words}?", [*sections(entry("", step)), asked, section(effect)], close="Back")
     metadata = json.dumps({"w": str(click.wait_id), "c": click.choice})
     return {**drawn, "callback_id": HOLD_CALLBACK, "private_metadata": metadata, "submit": plain(words)}

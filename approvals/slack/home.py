@@ -51,8 +51,8 @@ class Grant(Struct, frozen=True):
 
 def home(waiting: Sequence[Waiting], requests: Sequence[Request], link: str = "", given: Sequence[Grant] = ()) -> Block:
     """The view. Questions come in the order of their deadlines; those without room are counted."""
-    said = {0: "Nothing waits for you", 1: "1 question waits for you"}
-    title = said.get(len(waiting), f"{len(waiting)} questions wait for you")
+    titles = {0: "Nothing waits for you", 1: "1 question waits for you"}
+    title = titles.get(len(waiting), f"{len(waiting)} questions wait for you")
     order = "The one that runs out first is on top. Nothing is approved because time passes."
     shown = sorted(waiting, key=lambda one: one.until or "~")[:QUESTIONS_MAX]
     left = len(waiting) - len(shown)

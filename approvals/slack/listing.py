@@ -81,10 +81,10 @@ def listen(bolt: AsyncApp, windows: Windows, service: ListService) -> None:
         await ack()
 
     async def on_words(ack: AsyncAck, body: dict[str, Any]) -> None:
-        said = parse_list_talk(body)
+        submission = parse_list_talk(body)
         wrong, sentence = False, talks.NOT_THEIRS
-        if windows.opened(body["view"], said.clicker):
-            wrong, sentence = await service.say_list(said)
+        if windows.opened(body["view"], submission.clicker):
+            wrong, sentence = await service.say_list(submission)
         await ack(**talks.response(sentence, wrong=wrong))
 
     # Register the buttons of talk first: the patterns below match their names too, and Bolt takes the first match.

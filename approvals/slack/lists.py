@@ -119,14 +119,14 @@ def _bodies(view: ListView) -> Iterator[tuple[bool, list[Block]]]:
     small, free = context(_small(view)), not any(_unshown(one) for one in view.open)
     for about, whole in _abouts(view):
         for named in (True, False):
-            for kept in range(len(odd), -1, -1):
-                told = [
+            for count in range(len(odd), -1, -1):
+                lines = [
                     *_common(view, common, named=named),
-                    *(_odd(view, one) for one in odd[:kept]),
-                    *_remainder(odd[kept:], kept),
+                    *(_odd(view, one) for one in odd[:count]),
+                    *_remainder(odd[count:], count),
                 ]
-                body = [section("\n".join([*told, *_so_far(view)])), *([section(about)] if about else []), small]
-                yield whole and free and kept == len(odd), body
+                body = [section("\n".join([*lines, *_so_far(view)])), *([section(about)] if about else []), small]
+                yield whole and free and count == len(odd), body
     yield False, [section(f"*{len(view.open)} questions*, too long for a card"), small]
     yield False, [section(f"*{len(view.open)} questions*, too long for a card")]
 
@@ -154,10 +154,10 @@ def _odd(view: ListView, kind: Kind) -> str:
     return "\n".join([" ".join([f"*{len(kind.items)} {differs}:* {names}", *lines[:1]]), *lines[1:], *before])
 
 
-def _remainder(odd: Sequence[Kind], kept: int) -> list[str]:
+def _remainder(odd: Sequence[Kind], count: int) -> list[str]:
     left = sum(len(kind.items) for kind in odd)
     verb = "differs" if left == 1 else "differ"
-    return [f"*{left}{' more' if kept else ''} {verb}*"] if left else []
+    return [f"*{left}{' more' if count else ''} {verb}*"] if left else []
 
 
 def _lines(view: CardView) -> list[str]:
@@ -175,35 +175,35 @@ def _so_far(view: ListView) -> list[str]:
 
 def _abouts(view: ListView) -> Iterator[tuple[str, bool]]:
     """Yield lines about who asks and why, and what was said about which question; and true if they are complete."""
-    told: dict[str, None] = {}
+    about_requests: dict[str, None] = {}
     for one in view.open:
-        plain_one = replace(one, content=replace(one.content, evidence=""), said=())
-        told |= dict.fromkeys(fact.whole for fact in facts.request_facts(plain_one))
-    said = [f"{_name(view, one)}: {fact.whole}" for one in view.open for fact in facts.statement_facts(one)]
-    if len(told) > OPEN_LINES_MAX // 2:
+        plain_one = replace(one, content=replace(one.content, evidence=""), remarks=())
+        about_requests |= dict.fromkeys(fact.whole for fact in facts.request_facts(plain_one))
+    remarks = [f"{_name(view, one)}: {fact.whole}" for one in view.open for fact in facts.statement_facts(one)]
+    if len(about_requests) > OPEN_LINES_MAX // 2:
         yield "", False
         return
-    yield "\n".join([*told, *said]), True
-    if said:
-        about = sum(bool(one.said) for one in view.open)
-        yield "\n".join([*told, f"*People talk about {about} of these:* see *Look and decide*"]), False
+    yield "\n".join([*about_requests, *remarks]), True
+    if remarks:
+        about = sum(bool(one.remarks) for one in view.open)
+        yield "\n".join([*about_requests, f"*People talk about {about} of these:* see *Look and decide*"]), False
 
 
 def _small(view: ListView) -> str:
-    said = list(dict.fromkeys(facts.decides(one) for one in view.open))
+    deciders = list(dict.fromkeys(facts.decides(one) for one in view.open))
     undone = all(one.content.reversible for one in view.open)
     high = any(one.content.risk is Risk.HIGH for one in view.open)
     until = _until(view)
-    told = ["High risk"] * high + [
+    parts = ["High risk"] * high + [
         "can be undone"
         if undone
         else "cannot be undone"
         if not any(one.content.reversible for one in view.open)
         else "some cannot be undone"
     ]
-    told += [said[0] if len(said) == 1 else "who is still needed differs"]
-    told += [f"until {moment(until)}" if until else "waits until it is decided"]
-    text = " · ".join(filter(None, told))
+    parts += [deciders[0] if len(deciders) == 1 else "who is still needed differs"]
+    parts += [f"until {moment(until)}" if until else "waits until it is decided"]
+    text = " · ".join(filter(None, parts))
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -213,12 +213,12 @@ def _ended(view: ListView) -> Rendered:
     for one in sorted(view.items, key=lambda one: one.state is not CardState.APPLIED):
         groups.setdefault(word_of(one), []).append(one)
     all_of = len(view.items)
-    first, told = next(iter(groups)), []
+    first, rows = next(iter(groups)), []
     for word, group in groups.items():
         fine = group[0].state in (CardState.APPLIED, CardState.RECORDED, CardState.EXECUTING)
         names = "" if fine and word == first else f": {_names(view, group)}"
-        told.append(f"*{word}* {len(group)} of {all_of}{names}")
-        told += [_why(view, one) for one in group[:_NAMED_MAX] if not fine and _why(view, one)]
+        rows.append(f"*{word}* {len(group)} of {all_of}{names}")
+        rows += [_why(view, one) for one in group[:_NAMED_MAX] if not fine and _why(view, one)]
     who = " and ".join(dict.fromkeys(name for one in view.items if (name := facts.people_of(one))))
     decided = max((one.decided_at for one in view.items), default="")
     small = " · ".join(
@@ -226,7 +226,7 @@ def _ended(view: ListView) -> Rendered:
     )
     counted = ", ".join(f"{len(group)} {word.lower()}" for word, group in groups.items())
     text = f"{counted}: {words(heading(view).rstrip('?'))}"
-    for lines in (told, [line for line in told if line.startswith("*")], [told[0]]):
+    for lines in (rows, [line for line in rows if line.startswith("*")], [rows[0]]):
         body = [section("\n".join(lines)), context(small or "\u2013")]
         again = next((one for one in view.items if one.again), None)
         row = [button(AGAIN, ASK_AGAIN, button_value(again))] if again is not None else []
@@ -262,9 +262,9 @@ def window(view: ListView, page: int = 0) -> Block:
     """
     order = in_order(view)
     over = [one for one in view.items if one.state is not CardState.PENDING]
-    told = [line for at, one in enumerate(order, 1) if _change(view, one) is None for line in _entry(view, one, at)]
-    told += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
-    every = pages(sections(told)) if told else []
+    texts = [line for at, one in enumerate(order, 1) if _change(view, one) is None for line in _entry(view, one, at)]
+    texts += [line for at, one in enumerate(over, len(order) + 1) for line in _entry(view, one, at)]
+    every = pages(sections(texts)) if texts else []
     count = len(every) + bool(order)
     page = max(0, min(page, count - 1))
     last = page == count - 1
@@ -273,8 +273,8 @@ def window(view: ListView, page: int = 0) -> Block:
     drawn = modal("Look and decide" if order else "Details", [header(heading(view)), *place, *shown], close="Close")
     if not order and last:
         return drawn
-    said = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "p": page, "l": last}
-    sent = {"callback_id": LIST_CALLBACK, "private_metadata": json.dumps(said)}
+    metadata = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "p": page, "l": last}
+    sent = {"callback_id": LIST_CALLBACK, "private_metadata": json.dumps(metadata)}
     return {**drawn, **sent, "submit": plain("Send" if last else "Next page")}
 
 
@@ -288,18 +288,18 @@ def reason(view: ListView) -> Block:
     """A window that asks why all of them are rejected."""
     repeated = sections(entry("", heading(view)))
     many = len(view.open)
-    told = f"None of the {many} is done then. Whoever asked reads your reason, and so does whoever may see the run."
-    drawn = modal("Reject", [*repeated, _reason(optional=False), context(told)], close="Back")
-    said = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "c": str(Choice.REJECT)}
-    sent = {"callback_id": LIST_REASON_CALLBACK, "private_metadata": json.dumps(said)}
+    effect = f"None of the {many} is done then. Whoever asked reads your reason, and so does whoever may see the run."
+    drawn = modal("Reject", [*repeated, _reason(optional=False), context(effect)], close="Back")
+    metadata = {"a": str(view.first.approval_id), "n": view.mark[:32], "d": view.mark, "c": str(Choice.REJECT)}
+    sent = {"callback_id": LIST_REASON_CALLBACK, "private_metadata": json.dumps(metadata)}
     return {**drawn, **sent, "submit": plain(f"Reject {many}")}
 
 
 def _entry(view: ListView, one: CardView, number: int) -> list[str]:
     """All about one question, under its number in the list."""
     over = "" if one.state is CardState.PENDING else f" · {word_of(one)}"
-    told = [*content_lines(one.content), *statement_lines(one), *outcome_lines(one), *vote_lines(one)]
-    return [f"*{number}.* {_name(view, one)}{over}", *told]
+    lines = [*content_lines(one.content), *statement_lines(one), *outcome_lines(one), *vote_lines(one)]
+    return [f"*{number}.* {_name(view, one)}{over}", *lines]
 
 
 def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
@@ -310,7 +310,7 @@ def _decision(view: ListView, order: Sequence[CardView]) -> list[Block]:
     ]
     radio = {"type": "radio_buttons", "action_id": CHOICE_FIELD, "options": answers}
     asked: Block = {"type": "input", "block_id": CHOICE_FIELD, "label": plain("Your answer"), "element": radio}
-    about, _ = next(_abouts(replace(view, items=tuple(replace(one, said=()) for one in view.items))))
+    about, _ = next(_abouts(replace(view, items=tuple(replace(one, remarks=()) for one in view.items))))
     blocks = [asked, _reason(optional=True), *([section(about)] if about else []), context(_small(view))]
     blocks += _offered(view)
     for at, begin in enumerate(range(0, len(order), _BOXES)):
@@ -331,25 +331,25 @@ def _option(view: ListView, number: int, one: CardView) -> Block:
 def option_of(view: ListView, number: int, one: CardView) -> Block:
     """An option of a window: the number of the question, and its record."""
     name = embedded(visible(view.names[one.approval_id], edges=False))
-    said = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
-    return {"text": plain(said), "value": str(one.approval_id)}
+    numbered = f"{number}. {name}" if len(name) < _OPTION_MAX - 6 else f"{number}. a record with a long name"
+    return {"text": plain(numbered), "value": str(one.approval_id)}
 
 
 def _change(view: ListView, one: CardView) -> str | None:
     """The words about the change beside a box; None if there is no room, or if the question comes with a warning."""
     content = bare(one.content)
-    said = [
+    changes = [
         f"{each.label or each.field}: {_value_of(each.before)} → {_value_of(each.after)}" for each in content.changes
     ]
-    said += [f"{each.field}: {_value_of(each.value)}" for each in content.inputs]
-    text = embedded(visible("; ".join(said) or content.title, edges=False))
+    changes += [f"{each.field}: {_value_of(each.value)}" for each in content.inputs]
+    text = embedded(visible("; ".join(changes) or content.title, edges=False))
     fits = len(text) <= _OPTION_MAX and len(view.names[one.approval_id]) < _OPTION_MAX - 6
-    return text if fits and not warned(content) and not _unshown(one) and not one.said else None
+    return text if fits and not warned(content) and not _unshown(one) and not one.remarks else None
 
 
 def _offered(view: ListView) -> list[Block]:
     """The row of buttons for what the viewer may say about a question of the list now; none if they may say nothing."""
-    some = {said for one in view.open for said in view.offers.get(one.approval_id, ())}
+    some = {kind for one in view.open for kind in view.offers.get(one.approval_id, ())}
     drawn = [button(f"{WORDS[one]}…", f"{LIST_TALK}.{one}", _value(view)) for one in Saying if one in some]
     return [actions(drawn)] if drawn else []
 

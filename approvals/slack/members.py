@@ -146,5 +146,5 @@ def optional_id(value: Members, name: str, where: str) -> str:
 
 def reason_of(values: Members) -> str:
     """The text that was entered as a reason; "" for none."""
-    told = entered(values, REASON_FIELD) if REASON_FIELD in values else {}
-    return "" if told.get("value") is None else text_of(told, "value", f"{VALUES}.{REASON_FIELD}").strip()
+    member = entered(values, REASON_FIELD) if REASON_FIELD in values else {}
+    return "" if member.get("value") is None else text_of(member, "value", f"{VALUES}.{REASON_FIELD}").strip()

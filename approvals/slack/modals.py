@@ -51,8 +51,8 @@ _CAUSES = {
 def review(view: CardView, page: int = 0) -> Block:
     """Page ``page`` of the full text (from 0, at most the last). The last page asks for the decision, at its top."""
     given = [f"*In advance:* {granted_words(view.granted)}"] if view.granted is not None else []
-    told = [*statement_lines(view), *outcome_lines(view), *given, *vote_lines(view)]
-    all_pages = pages(sections([*content_lines(view.content), *told]))
+    history = [*statement_lines(view), *outcome_lines(view), *given, *vote_lines(view)]
+    all_pages = pages(sections([*content_lines(view.content), *history]))
     page = max(0, min(page, len(all_pages) - 1))
     last = page == len(all_pages) - 1
     place = [section(f"Page {page + 1} of {len(all_pages)}")] if len(all_pages) > 1 else []
@@ -106,10 +106,10 @@ def _in_advance(view: CardView) -> list[Block]:
     most, seconds = bounds["uses"], bounds["seconds"]
     uses = sorted({1, max(1, most // 2), most})
     who = " by this agent" if view.of_agent else ""
-    told = format_duration(timedelta(seconds=seconds)).removeprefix("P").removeprefix("T").lower()
-    told_as = {n: f"Also the next {'one' if n == 1 else n}{who}, for {told}" for n in uses}
+    duration = format_duration(timedelta(seconds=seconds)).removeprefix("P").removeprefix("T").lower()
+    labels = {n: f"Also the next {'one' if n == 1 else n}{who}, for {duration}" for n in uses}
     options = [{"text": plain("Only this once"), "value": ONCE}]
-    options += [{"text": plain(words_), "value": f"{n}:{seconds}"} for n, words_ in told_as.items()]
+    options += [{"text": plain(words_), "value": f"{n}:{seconds}"} for n, words_ in labels.items()]
     radio = {"type": "radio_buttons", "action_id": GRANT_FIELD, "options": options, "initial_option": options[0]}
     return [{"type": "input", "block_id": GRANT_FIELD, "label": plain("If you approve"), "element": radio}]
 

@@ -111,8 +111,8 @@ def _buttons(notice: Notice) -> list[Block]:
         return [_of_hold(notice.hold)]
     if notice.answer is not None:
         asked, nonce = notice.answer
-        said = json.dumps({"a": str(asked), "n": nonce}, separators=(",", ":"))
-        return [{"type": "actions", "elements": [{**_button("Answer…", ANSWER), "value": said}]}]
+        metadata = json.dumps({"a": str(asked), "n": nonce}, separators=(",", ":"))
+        return [{"type": "actions", "elements": [{**_button("Answer…", ANSWER), "value": metadata}]}]
     if not notice.retry:
         return []
     value = json.dumps({"r": str(notice.run_id)}, separators=(",", ":"))

@@ -204,8 +204,8 @@ def parse_submission(body: Members) -> Submission:
     elif metadata.get("l") is True:
         choice = _selected(values)
     approval_id, nonce = uuid_of(metadata, "a", METADATA), id_of(metadata, "n", METADATA)
-    said = (choice, reason_of(values), page, digest_of(metadata))
-    return Submission(approval_id, nonce, clicker_of(body), *said, _granted(values, choice))
+    answer = (choice, reason_of(values), page, digest_of(metadata))
+    return Submission(approval_id, nonce, clicker_of(body), *answer, _granted(values, choice))
 
 
 def parse_revocation(body: Members) -> Submission:
@@ -220,10 +220,10 @@ def _granted(values: Members, choice: Choice | None) -> tuple[int, int] | None:
     if choice is not Choice.APPROVE or GRANT_FIELD not in values:
         return None
     where = f"{VALUES}.{GRANT_FIELD}"
-    said = text_of(object_of(entered(values, GRANT_FIELD), "selected_option", where), "value", where)
-    if said == ONCE:
+    option = text_of(object_of(entered(values, GRANT_FIELD), "selected_option", where), "value", where)
+    if option == ONCE:
         return None
-    uses, _, seconds = said.partition(":")
+    uses, _, seconds = option.partition(":")
     if not all(text.isascii() and text.isdigit() and len(text) <= 9 for text in (uses, seconds)):
         raise InputError("is none of our choices", where=where)
     return int(uses), int(seconds)
@@ -266,14 +266,14 @@ def parse_list_submission(body: Members) -> ListSubmission:
         for name in (name for name in values if name.startswith(f"{ITEMS_FIELD}_")):
             for one in entered(values, name).get("selected_options") or ():
                 chosen.add(uuid_of(one if isinstance(one, dict) else {}, "value", f"{VALUES}.{name}"))
-    told = (
+    answer = (
         uuid_of(metadata, "a", METADATA),
         id_of(metadata, "n", METADATA),
         clicker_of(body),
         choice,
         reason_of(values),
     )
-    return ListSubmission(*told, _page(metadata), frozenset(chosen), digest_of(metadata))
+    return ListSubmission(*answer, _page(metadata), frozenset(chosen), digest_of(metadata))
 
 
 def parse_hold_click(body: Members) -> HoldClick:
@@ -281,8 +281,8 @@ def parse_hold_click(body: Members) -> HoldClick:
     name, value, container = pressed(body, HOLD.values(), "is not a button of a held step")
     choice = next(choice for choice, action in HOLD.items() if action == name)
     channel = optional_id(container, "channel_id", "container")
-    told = (clicker_of(body), channel, text_of(body, "trigger_id", ""), time_of(container))
-    return HoldClick(uuid_of(value, "w", VALUE), choice, *told)
+    origin = (clicker_of(body), channel, text_of(body, "trigger_id", ""), time_of(container))
+    return HoldClick(uuid_of(value, "w", VALUE), choice, *origin)
 
 
 def parse_hold_submission(body: Members) -> HoldSubmission:

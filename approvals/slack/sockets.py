@@ -103,8 +103,8 @@ class Sockets:
         closing = asyncio.create_task(_close(socket, leaving, stop, answering))
         try:
             async for message in socket:
-                told = _message(message)
-                match told.get("type"):
+                envelope = _message(message)
+                match envelope.get("type"):
                     case "hello":
                         begun = True
                         self._greeted.add(id(socket))
@@ -112,11 +112,11 @@ class Sockets:
                         _log.info("connected to Slack")
                     case "disconnect":
                         _log.info(
-                            "Slack ends a connection (%s); the next one is opened", clean(str(told.get("reason")))
+                            "Slack ends a connection (%s); the next one is opened", clean(str(envelope.get("reason")))
                         )
                         leaving.set()
-                    case kind if kind in _KINDS and isinstance(told.get("envelope_id"), str):
-                        answering.add(one := asyncio.create_task(self._answer(socket, told)))
+                    case kind if kind in _KINDS and isinstance(envelope.get("envelope_id"), str):
+                        answering.add(one := asyncio.create_task(self._answer(socket, envelope)))
                         one.add_done_callback(answering.discard)
                     case kind:
                         _log.warning("Slack sent something that nobody takes: %s", clean(str(kind)))
@@ -142,11 +142,11 @@ class Sockets:
         if answer.status != 200:
             self._answers.pop(key, None)  # what comes again is tried again
             return
-        told: dict[str, Any] = {"envelope_id": key}
+        reply: dict[str, Any] = {"envelope_id": key}
         if answer.body and envelope.get("accepts_response_payload"):
-            told["payload"] = orjson.loads(answer.body)
+            reply["payload"] = orjson.loads(answer.body)
         try:
-            await socket.send_str(orjson.dumps(told).decode())
+            await socket.send_str(orjson.dumps(reply).decode())
         except (ConnectionError, aiohttp.ClientError):
             _log.warning("an answer to Slack was lost with its connection; what it is about is recorded")
 

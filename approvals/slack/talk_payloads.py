@@ -59,8 +59,8 @@ class TalkSubmission(Struct, frozen=True):
 def parse_talk_click(body: Members) -> TalkClick:
     """Parse a ``block_actions`` payload with exactly one button to say something; ``InputError`` names the fault."""
     name, value, _ = pressed(body, _TALK, "is not a button to say something")
-    told = (uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", ""))
-    return TalkClick(_TALK[name], *told)
+    origin = (uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", ""))
+    return TalkClick(_TALK[name], *origin)
 
 
 def parse_talk_submission(body: Members) -> TalkSubmission:
@@ -99,8 +99,8 @@ class ListTalkSubmission(Struct, frozen=True):
 def parse_list_talk_click(body: Members) -> ListTalkClick:
     """Parse a ``block_actions`` payload with exactly one such button of a list; ``InputError`` names the fault."""
     name, value, _ = pressed(body, _LIST_TALK, "is not a button to say something")
-    told = (uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", ""))
-    return ListTalkClick(_LIST_TALK[name], *told)
+    origin = (uuid_of(value, "a", VALUE), id_of(value, "n", VALUE), clicker_of(body), text_of(body, "trigger_id", ""))
+    return ListTalkClick(_LIST_TALK[name], *origin)
 
 
 def parse_list_talk(body: Members) -> ListTalkSubmission:
@@ -108,15 +108,15 @@ def parse_list_talk(body: Members) -> ListTalkSubmission:
     _, metadata, values = submitted(body, (LIST_TALK,), "is not the window of something to say")
     about = uuid_of(_selected(values, ABOUT_FIELD), "value", f"{VALUES}.{ABOUT_FIELD}")
     to = _whom(values)
-    told = (_saying(metadata), uuid_of(metadata, "a", METADATA), digest_of(metadata), about)
-    return ListTalkSubmission(*told, clicker_of(body), reason_of(values), to)
+    subject = (_saying(metadata), uuid_of(metadata, "a", METADATA), digest_of(metadata), about)
+    return ListTalkSubmission(*subject, clicker_of(body), reason_of(values), to)
 
 
 def _saying(metadata: Members) -> Saying:
-    said = text_of(metadata, "s", METADATA)
-    if said not in set(Saying):
+    kind = text_of(metadata, "s", METADATA)
+    if kind not in set(Saying):
         raise InputError("is nothing that is said", where=f"{METADATA}.s")
-    return Saying(said)
+    return Saying(kind)
 
 
 def _selected(values: Members, field: str) -> Members:

@@ -75,10 +75,10 @@ def listen(bolt: AsyncApp, windows: Windows, service: TalkService) -> None:
         await ack()
 
     async def on_words(ack: AsyncAck, body: dict[str, Any]) -> None:
-        said = parse_talk_submission(body)
+        submission = parse_talk_submission(body)
         wrong, sentence = False, NOT_THEIRS
-        if windows.opened(body["view"], said.clicker):
-            wrong, sentence = await service.say(said)
+        if windows.opened(body["view"], submission.clicker):
+            wrong, sentence = await service.say(submission)
         await ack(**response(sentence, wrong=wrong))
 
     bolt.action(re.compile(re.escape(modals.TALK) + r"[a-z_]+"))(on_button)

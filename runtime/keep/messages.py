@@ -81,7 +81,7 @@ class Messages(Struct, frozen=True):
             cards = ListCards(self.messenger, stored.approval.terms.channel or self.channel, self.definitions)
             return await cards.card(connection, message, shared, partial(self._call, connection))
         view = await drawn(connection, self.definitions, stored)
-        handed = next((one.to for one in reversed(view.said) if one.to), "")
+        handed = next((one.to for one in reversed(view.remarks) if one.to), "")
         view = replace(view, call=await self._call(connection, stored, handed))
         channel = stored.approval.terms.channel or self.channel
         post = partial(self._posted, channel, view, await self._preceding(connection, stored))

@@ -151,7 +151,7 @@ async def drawn(connection: Connection, definitions: Definitions, stored: Stored
     inner = StepKey.of(approval.step_key).is_inner
     shown = with_people(as_people(approval, people), view.progress, people)
     fresh = approval.terms.step_up_seconds if approval.kind is ApprovalKind.ACTION else None
-    view = replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, said=tuple(remarks))
+    view = replace(view, progress=shown, grants=bounds, of_agent=bounds is not None and inner, remarks=tuple(remarks))
     return replace(view, step_up=fresh)
 
 
@@ -181,7 +181,7 @@ def _became(past: Past, stored: StoredApproval, people: Directory) -> CardView:
     sent = [row for row in receipt_rows(past) if (row["step_key"], row["action_digest"]) == own]
     used = stored.consumed or approval.kind is ApprovalKind.IN_DOUBT
     view = approvals.card_view(stored, sent[-1] if sent and used else None, end=end_of(run, approval.id))
-    view = replace(view, said=comments_of(run, approval.id, people), granted=_granted(run, stored, people))
+    view = replace(view, remarks=comments_of(run, approval.id, people), granted=_granted(run, stored, people))
     same = [row for row in run.approvals.values() if row.step_key == approval.step_key and row.kind == approval.kind]
     ids = [row.approval_id for row in same]
     later = same[ids.index(approval.id) + 1 :] if approval.id in ids else []
