@@ -18,7 +18,7 @@ from counterseal_agents.contract import Terms
 from counterseal_agents.hook import checking
 from counterseal_agents.hook.connection import Server
 from counterseal_agents.hook.deciding import Setup, decide
-from counterseal_agents.hook.events import Event, Said
+from counterseal_agents.hook.events import Event, HookAnswer
 from tests.support import agents_commands as commands
 from tests.support.agents_gate import NOT_A_YES, TOKEN, Books, serving
 from tests.support.agents_stage import FAST, PAY, How, end_of
@@ -52,7 +52,7 @@ def event(name: str = "PreToolUse", use: str = "toolu_1", given: Any = PAY, **mo
     return Event(name, "pay", given, "s-1", use, **{**rest, **more})
 
 
-def lets_run(host: str, said: Said) -> bool:
+def lets_run(host: str, said: HookAnswer) -> bool:
     return said.code == 0 and LET_OUT[host] in said.text
 
 

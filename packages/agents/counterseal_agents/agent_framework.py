@@ -185,8 +185,8 @@ def _request(context: Any, pending: Pending) -> Any:
     call = Content.from_function_call(
         call_id=call_id, name=context.function.name, arguments=dict(context.arguments), id=asked
     )
-    said = {"counterseal_action": pending.action, "reason": str(pending)}
-    return Content.from_function_approval_request(id=asked, function_call=call, additional_properties=said)
+    properties = {"counterseal_action": pending.action, "reason": str(pending)}
+    return Content.from_function_approval_request(id=asked, function_call=call, additional_properties=properties)
 
 
 def _name_of(tool: Any) -> str:

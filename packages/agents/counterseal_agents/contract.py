@@ -204,22 +204,22 @@ def _decided(call: Call, terms: Terms, action: str, status: str) -> Flow[str]:
 
 def report(permit: Permit, outcome: str, timeout: float, pause: float, output: Json, detail: str) -> Flow[None]:
     """Report what became of the call. ``Unreachable`` when the report could not be left before the lease ended."""
-    told: JsonObject = {"permit": permit.permit, "outcome": outcome, "digest": permit.call.digest}
+    body: JsonObject = {"permit": permit.permit, "outcome": outcome, "digest": permit.call.digest}
     if outcome == "succeeded":
-        told["output"] = output
+        body["output"] = output
     if detail:
-        told["detail"] = detail[:DETAIL_MAX]
-    send = Send(f"/v1/actions/{permit.action}/outcome", canonical(told), timeout)
+        body["detail"] = detail[:DETAIL_MAX]
+    send = Send(f"/v1/actions/{permit.action}/outcome", canonical(body), timeout)
     problem = ""
     for attempt in range(ATTEMPTS_OF_REPORTS):
         try:
             found = _read(_given((yield send)), (200,))
         except (Unreachable, _Unusable) as error:
             problem = str(error)
-            if isinstance(error, _Unusable) and error.status in _UNFIT and "output" in told:
-                told = {**told, "detail": "What the tool gave back could not be kept."}
-                del told["output"]
-                send = Send(send.path, canonical(told), timeout)
+            if isinstance(error, _Unusable) and error.status in _UNFIT and "output" in body:
+                body = {**body, "detail": "What the tool gave back could not be kept."}
+                del body["output"]
+                send = Send(send.path, canonical(body), timeout)
                 continue
             if isinstance(error, _Unusable) and not error.again:
                 break
@@ -361,9 +361,9 @@ def _permit_of(call: Call, answer: dict[str, Any], action: str, began: float) ->
 def _refusal(call: Call, action: str, answer: dict[str, Any]) -> Refused:
     status, detail = _text(answer, "status"), _text(answer, "detail")
     why = f": {detail.rstrip('.')}" if detail else ""
-    said = status.replace("_", " ") or "refused"
+    outcome = status.replace("_", " ") or "refused"
     return Refused(
-        f"{call.tool} was not run: the call is {said}{why}. Do not repeat it, and do not try to reach the same end "
+        f"{call.tool} was not run: the call is {outcome}{why}. Do not repeat it, and do not try to reach the same end "
         "in another way.", action=action, status=status,
     )  # fmt: skip
 

@@ -123,8 +123,8 @@ class _Governing:
                 handler = resolve_function_tool_failure_error_function(tool, context)
                 if handler is None or not turns_errors_into_texts:
                     raise
-                said = handler(context, error)
-                return await said if inspect.isawaitable(said) else said
+                text_of_error = handler(context, error)
+                return await text_of_error if inspect.isawaitable(text_of_error) else text_of_error
 
         return body
 

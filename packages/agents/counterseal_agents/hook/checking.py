@@ -27,21 +27,21 @@ def places(host: str) -> list[Path]:
 def check(host: str, files: Sequence[Path]) -> list[str]:
     """List the reasons why the hook does not ask before each tool, one line each; none if it does."""
     found = {file: _read(host, file) for file in files if file.exists()}
-    said = [f"{file}: cannot be read as settings." for file, settings in found.items() if settings is None]
+    problems = [f"{file}: cannot be read as settings." for file, settings in found.items() if settings is None]
     known = {file: settings for file, settings in found.items() if settings is not None}
-    said += [f"{file}: it switches all hooks off." for file, settings in known.items() if _off(settings)]
+    problems += [f"{file}: it switches all hooks off." for file, settings in known.items() if _off(settings)]
     installed = [file for file, settings in known.items() if any(_ours(settings, BEFORE))]
     if not installed:
-        return [*said, f"No settings run the hook {BEFORE}: counterseal-hook settings {host} prints them."]
+        return [*problems, f"No settings run the hook {BEFORE}: counterseal-hook settings {host} prints them."]
     if len(installed) > 1:
-        said.append(f"{installed[1]}: the hook is in {installed[0]} as well; the second one is refused its permit.")
+        problems.append(f"{installed[1]}: the hook is in {installed[0]} as well; the second one is refused its permit.")
     for file in installed:
-        said += [f"{file}: {problem}." for problem in _problems(host, known[file])]
+        problems += [f"{file}: {problem}." for problem in _problems(host, known[file])]
         if os.access(file, os.W_OK) and os.getuid() != 0:
-            said.append(f"{file}: whoever runs the agent can change it, and so can the agent.")
+            problems.append(f"{file}: whoever runs the agent can change it, and so can the agent.")
         if host != CLAUDE and file.name != REQUIREMENTS.name:
-            said.append(f"{file}: Codex runs no hook from here before a person trusts it: use {REQUIREMENTS}.")
-    return said
+            problems.append(f"{file}: Codex runs no hook from here before a person trusts it: use {REQUIREMENTS}.")
+    return problems
 
 
 def _problems(host: str, settings: Mapping[str, Any]) -> Iterator[str]:

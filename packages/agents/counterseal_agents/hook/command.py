@@ -17,8 +17,8 @@ from counterseal_agents.contract import Terms
 from counterseal_agents.hook import events
 from counterseal_agents.hook.connection import Server
 from counterseal_agents.hook.deciding import Setup, decide
-from counterseal_agents.hook.events import EVENT_BYTES_MAX, HOSTS, NO, Said, Unreadable
-from counterseal_agents.hook.kept import default_folder
+from counterseal_agents.hook.events import EVENT_BYTES_MAX, HOSTS, NO, HookAnswer, Unreadable
+from counterseal_agents.hook.permits import default_folder
 
 URL, TOKEN = "COUNTERSEAL_AGENT_URL", "COUNTERSEAL_AGENT_TOKEN"
 WAIT, TIMEOUT = 45.0, 10.0
@@ -66,10 +66,10 @@ def _hook(arguments: list[str]) -> NoReturn:
         limit = threading.Timer(longest(given), _too_late)
         limit.daemon = True
         limit.start()
-        said = decide(_setup(given), events.read(_event()))
+        answer = decide(_setup(given), events.read(_event()))
     except BaseException as error:
-        said = Said(NO, f"There is no yes from Counterseal: {_why(error)}.")
-    _end(said)
+        answer = HookAnswer(NO, f"There is no yes from Counterseal: {_why(error)}.")
+    _end(answer)
 
 
 def _setup(given: Namespace) -> Setup:
@@ -88,10 +88,10 @@ def _setup(given: Namespace) -> Setup:
 
 def _event() -> bytes:
     """All of the standard input: a program that cannot write it all may take that for a failed hook."""
-    kept = bytearray()
+    data = bytearray()
     while part := sys.stdin.buffer.read(1024 * 1024):
-        kept += part[: max(0, EVENT_BYTES_MAX + 1 - len(kept))]
-    return bytes(kept)
+        data += part[: max(0, EVENT_BYTES_MAX + 1 - len(data))]
+    return bytes(data)
 
 
 def _why(error: BaseException) -> str:
@@ -103,28 +103,28 @@ def _why(error: BaseException) -> str:
 
 def _interrupted(*_: object) -> None:
     if not _ENDING.locked():
-        _end(Said(NO, "There is no yes from Counterseal: its hook was ended before."))
+        _end(HookAnswer(NO, "There is no yes from Counterseal: its hook was ended before."))
 
 
 def _too_late() -> None:
-    _end(Said(NO, "There is no yes from Counterseal: it did not answer in time. Try again later."))
+    _end(HookAnswer(NO, "There is no yes from Counterseal: it did not answer in time. Try again later."))
 
 
-def _end(said: Said) -> NoReturn:
+def _end(answer: HookAnswer) -> NoReturn:
     """Say it and end at once, so that nothing that Python does at its end changes the exit code."""
     if not _ENDING.acquire(blocking=False):
         threading.Event().wait()
-    code = said.code
+    code = answer.code
     if code == 0:
         try:
-            data = said.text.encode()
+            data = answer.text.encode()
             while data:
                 data = data[os.write(1, data) :]
         except OSError:
             code = NO
     if code != 0:
         try:
-            os.write(2, said.text[:_REASON_MAX].encode("utf-8", "replace") + b"\n")
+            os.write(2, answer.text[:_REASON_MAX].encode("utf-8", "replace") + b"\n")
         finally:
             os._exit(code)
     os._exit(0)

@@ -12,8 +12,8 @@ from counterseal_agents.contract import Call, Permit, Terms, Unreachable
 from counterseal_agents.errors import NotRun
 from counterseal_agents.hook import events, hosted
 from counterseal_agents.hook.connection import Server, drive
-from counterseal_agents.hook.events import AFTER, BEFORE, Event, Said
-from counterseal_agents.hook.kept import Place, Unkept, place
+from counterseal_agents.hook.events import AFTER, BEFORE, Event, HookAnswer
+from counterseal_agents.hook.permits import Place, Unkept, place
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Setup:
     outputs: bool
 
 
-def decide(setup: Setup, event: Event) -> Said:
+def decide(setup: Setup, event: Event) -> HookAnswer:
     """The answer to an event."""
     if event.tool in setup.ungoverned:
         return events.nothing()
@@ -38,7 +38,7 @@ def decide(setup: Setup, event: Event) -> Said:
     return _before(setup, event, where) if event.name == BEFORE else _after(setup, event, where)
 
 
-def _before(setup: Setup, event: Event, where: Place) -> Said:
+def _before(setup: Setup, event: Event, where: Place) -> HookAnswer:
     """The decision. A crash after the fetch leaves the action to its lease: nothing ran, and it is in doubt."""
     if tool := hosted.unseen(setup.host, setup.environment, setup.ungoverned):
         return events.no(
@@ -62,7 +62,7 @@ def _before(setup: Setup, event: Event, where: Place) -> Said:
     return events.yes(setup.host, permit.action)
 
 
-def _after(setup: Setup, event: Event, where: Place) -> Said:
+def _after(setup: Setup, event: Event, where: Place) -> HookAnswer:
     """The report. A crash before it leaves the action to its lease: it ran, and it is in doubt."""
     permit = where.kept()
     if permit is None:

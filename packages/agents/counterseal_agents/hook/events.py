@@ -34,7 +34,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Said:
+class HookAnswer:
     """An answer to the program: the exit code, and the text for its standard output, or for its standard error."""
 
     code: int
@@ -74,36 +74,36 @@ def read(data: bytes) -> Event:
     )  # fmt: skip
 
 
-def yes(host: str, action: str) -> Said:
+def yes(host: str, action: str) -> HookAnswer:
     """The whole decision that lets the tool run."""
     if host == CODEX:
-        return Said(0, "{}")
+        return HookAnswer(0, "{}")
     decision = {
         "hookEventName": BEFORE, "permissionDecision": "allow",
         "permissionDecisionReason": f"Counterseal has let this call out (action {action}).",
     }  # fmt: skip
-    return Said(0, json.dumps({"hookSpecificOutput": decision}))
+    return HookAnswer(0, json.dumps({"hookSpecificOutput": decision}))
 
 
-def asked_inside() -> Said:
+def asked_inside() -> HookAnswer:
     """The decision about a tool whose body asks itself, about what it gets."""
     decision = {"hookEventName": BEFORE, "permissionDecision": "allow"}
-    return Said(0, json.dumps({"hookSpecificOutput": decision}))
+    return HookAnswer(0, json.dumps({"hookSpecificOutput": decision}))
 
 
-def no(host: str, words: str) -> Said:
+def no(host: str, words: str) -> HookAnswer:
     """The whole decision that keeps the tool from running."""
     if host == CODEX:
-        return Said(NO, words)
+        return HookAnswer(NO, words)
     decision = {"hookEventName": BEFORE, "permissionDecision": "deny", "permissionDecisionReason": words}
-    return Said(0, json.dumps({"hookSpecificOutput": decision}))
+    return HookAnswer(0, json.dumps({"hookSpecificOutput": decision}))
 
 
-def nothing() -> Said:
+def nothing() -> HookAnswer:
     """No opinion: the program's own rules decide, as without this hook."""
-    return Said(0, "{}")
+    return HookAnswer(0, "{}")
 
 
-def trouble(words: str) -> Said:
+def trouble(words: str) -> HookAnswer:
     """Words for the model about what has run already."""
-    return Said(NO, words)
+    return HookAnswer(NO, words)

@@ -44,12 +44,12 @@ class Place:
 
     def keep(self, permit: Permit) -> None:
         """Write the permit. A crash before leaves no permit, so nothing can be reported: a doubt."""
-        kept = {
+        document = {
             "tool": permit.call.tool, "arguments": permit.call.arguments, "action": permit.action,
             "permit": permit.permit, "lease": permit.lease, "ends": permit.ends,
         }  # fmt: skip
         with os.fdopen(os.open(self.file, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW), "wb") as file:
-            file.write(json.dumps(kept).encode())
+            file.write(json.dumps(document).encode())
 
     def kept(self) -> Permit | None:
         """The permit; None if this call has none."""
@@ -82,8 +82,10 @@ def place(folder: Path, host: str, session: str, use: str) -> Place:
 
 def default_folder(environment: Mapping[str, str]) -> Path:
     """The folder in the user's home for what programs keep."""
-    kept = environment.get("XDG_STATE_HOME", "")
-    return (Path(kept) if kept.startswith("/") else Path.home() / ".local" / "state") / "counterseal" / "hook"
+    state_home = environment.get("XDG_STATE_HOME", "")
+    return (
+        (Path(state_home) if state_home.startswith("/") else Path.home() / ".local" / "state") / "counterseal" / "hook"
+    )
 
 
 def _own(folder: Path) -> None:
