@@ -181,15 +181,16 @@ class Bpmn:
     async def _fetch(self, request: Request) -> Response:
         """Long polling. A client that disconnects locks no tasks; the real engine does not promise that."""
         wanted = await FetchRequest.read(request)
-        gone = asyncio.create_task(_disconnected(request))
-        gone.add_done_callback(lambda _: self.state.changed())
+        disconnected = asyncio.create_task(_disconnected(request))
+        disconnected.add_done_callback(lambda _: self.state.changed())
         with contextlib.suppress(TimeoutError):
             await self.state.until(
-                lambda: self._closed or gone.done() or self.state.fetchable(wanted.topics), seconds=wanted.wait_seconds
+                lambda: self._closed or disconnected.done() or self.state.fetchable(wanted.topics),
+                seconds=wanted.wait_seconds,
             )
-        nobody = self._closed or gone.done()
-        gone.cancel()
-        await asyncio.gather(gone, return_exceptions=True)
+        nobody = self._closed or disconnected.done()
+        disconnected.cancel()
+        await asyncio.gather(disconnected, return_exceptions=True)
         tasks = [] if nobody else self.state.fetchable(wanted.topics)[: wanted.tasks_max]
         for task in tasks:
             task.worker_id = wanted.worker_id

@@ -160,14 +160,14 @@ class FaultMiddleware:
             await asyncio.sleep(seconds)
             await self._app(scope, receive, send)
             return
-        kept: list[Message] = []
+        messages: list[Message] = []
 
         async def keep(message: Message) -> None:
-            kept.append(message)
+            messages.append(message)
 
         await self._app(scope, receive, keep)
         await asyncio.sleep(seconds)
-        for message in kept:
+        for message in messages:
             await send(message)
 
     async def _answer(self, fault: Fault, scope: Scope, receive: Receive, send: Send) -> None:
@@ -182,9 +182,9 @@ class FaultMiddleware:
 
     async def _hang(self, receive: Receive) -> None:
         """Wait until the client disconnects or the table is cleared."""
-        gone = asyncio.create_task(_disconnected(receive))
+        disconnected = asyncio.create_task(_disconnected(receive))
         released = asyncio.create_task(self._table.released.wait())
-        _, waiting = await asyncio.wait({gone, released}, return_when=asyncio.FIRST_COMPLETED)
+        _, waiting = await asyncio.wait({disconnected, released}, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -192,13 +192,13 @@ class FaultMiddleware:
 
 async def _arrived(receive: Receive) -> Receive:
     """Wait for the whole request, so that its effect no longer depends on the client staying connected."""
-    kept: list[Message] = []
-    while not kept or (kept[-1]["type"] == "http.request" and kept[-1].get("more_body")):
-        kept.append(await receive())
-    kept.reverse()
+    messages: list[Message] = []
+    while not messages or (messages[-1]["type"] == "http.request" and messages[-1].get("more_body")):
+        messages.append(await receive())
+    messages.reverse()
 
     async def replay() -> Message:
-        return kept.pop() if kept else await receive()
+        return messages.pop() if messages else await receive()
 
     return replay
 

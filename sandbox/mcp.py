@@ -153,8 +153,8 @@ class Mcp:
 
         async def events() -> Any:
             yield ": ping\n\n"
-            told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
-            yield f"event: message\r\ndata: {json.dumps(told)}\r\n\r"
+            notification = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progress": 1}}
+            yield f"event: message\r\ndata: {json.dumps(notification)}\r\n\r"
             yield f"\nid: 7\ndata: {json.dumps(message)}\n\n"
             if self.stays_open:
                 await self.released.wait()
@@ -165,7 +165,7 @@ class Mcp:
         self, request: Request, message: dict[str, Any], fault: Fault, result: dict[str, Any]
     ) -> Response:
         self.called.set()
-        told = " ".join(request.headers.values())
+        headers = " ".join(request.headers.values())
         match fault.kind:
             case "hang":
                 await self.released.wait()
@@ -174,7 +174,7 @@ class Mcp:
             case "half":
                 return Response(b'data: {"jsonrpc": "2.0", "id', media_type="text/event-stream")
             case "html":
-                return Response(f"<h1>Log in</h1>{told}", fault.status, media_type="text/html")
+                return Response(f"<h1>Log in</h1>{headers}", fault.status, media_type="text/html")
             case "empty":
                 return Response(status_code=202)
             case "other_id":
@@ -183,10 +183,10 @@ class Mcp:
                 asked = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {}}
                 return Response(f"data: {json.dumps(asked)}\n\n", media_type="text/event-stream")
             case "error":
-                return _error(message, fault.error, f"you sent {told}", fault.status)
+                return _error(message, fault.error, f"you sent {headers}", fault.status)
             case "result":
-                return self._said(_of(message, json.loads(json.dumps(fault.result).replace("TOLD", told))))
-        return JSONResponse({"error": f"you sent {told}"}, fault.status, headers={"Location": "/else"})
+                return self._said(_of(message, json.loads(json.dumps(fault.result).replace("TOLD", headers))))
+        return JSONResponse({"error": f"you sent {headers}"}, fault.status, headers={"Location": "/else"})
 
 
 def _of(message: Mapping[str, Any], result: Any) -> dict[str, Any]:
@@ -194,5 +194,5 @@ def _of(message: Mapping[str, Any], result: Any) -> dict[str, Any]:
 
 
 def _error(message: Mapping[str, Any], code: int, words: str, status: int) -> Response:
-    told = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": code, "message": words}}
-    return JSONResponse(told, status)
+    document = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": code, "message": words}}
+    return JSONResponse(document, status)

@@ -135,10 +135,10 @@ class Model:
         request = _parsed(raw)
         messages = _messages(request)
         answer = self._answered(request, messages)
-        said = answer.get("content") or json.dumps(answer.get("tool_calls"))
+        completion = answer.get("content") or json.dumps(answer.get("tool_calls"))
         usage = {
             "prompt_tokens": sum(_tokens(text) for _, text in messages),
-            "completion_tokens": _tokens(str(said)),
+            "completion_tokens": _tokens(str(completion)),
         }
         self.completions.append(request)
         model = request.get("model", self.config.models[0])

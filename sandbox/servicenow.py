@@ -179,8 +179,8 @@ class ServiceNow:
         if not self.access.allows(user, table, "create"):
             raise TableError(403, "Operation Failed", "ACL Exception Insert Failed due to security constraints")
         protected = self.access.denied(user, table, "write")
-        kept = {name: value for name, value in fields.items() if name not in protected}
-        record = self.state.insert(table, kept, user)
+        writable = {name: value for name, value in fields.items() if name not in protected}
+        record = self.state.insert(table, writable, user)
         location = f"{request.base_url}api/now/table/{table}/{record['sys_id']}"
         return JSONResponse({"result": self._shown(request, record, user)}, 201, headers={"Location": location})
 
@@ -194,9 +194,9 @@ class ServiceNow:
         if not self.access.allows(user, table, "write"):
             raise TableError(403, "Operation Failed", "ACL Exception Update Failed due to security constraints")
         protected = self.access.denied(user, table, "write")
-        kept = {name: value for name, value in fields.items() if name not in protected}
+        writable = {name: value for name, value in fields.items() if name not in protected}
         return JSONResponse(
-            {"result": self._shown(request, self.state.update(table, record["sys_id"], kept, user), user)}
+            {"result": self._shown(request, self.state.update(table, record["sys_id"], writable, user), user)}
         )
 
     def _delete(self, request: Request, user: str, _body: bytes) -> Response:

@@ -101,9 +101,9 @@ class Sockets:
             if (request := getattr(one, "_req", None)) is not None and request.transport is not None:
                 request.transport.abort()
 
-    async def _send(self, socket: web.WebSocketResponse, told: JsonObject) -> None:
+    async def _send(self, socket: web.WebSocketResponse, envelope: JsonObject) -> None:
         try:
-            await socket.send_str(json.dumps(told))
+            await socket.send_str(json.dumps(envelope))
         except (ConnectionError, RuntimeError):
             self._left(socket)
 
@@ -136,11 +136,11 @@ class Sockets:
         self._left(socket)
         return socket
 
-    def _acknowledge(self, told: JsonObject) -> None:
-        key, waiting = str(told["envelope_id"]), self._waiting.get(str(told["envelope_id"]))
+    def _acknowledge(self, reply: JsonObject) -> None:
+        key, waiting = str(reply["envelope_id"]), self._waiting.get(str(reply["envelope_id"]))
         if self.lose > 0:
             self.lose -= 1
             return
         self.acknowledged.append(key)
         if waiting is not None and not waiting.done():
-            waiting.set_result(json.dumps(told["payload"]).encode() if "payload" in told else b"")
+            waiting.set_result(json.dumps(reply["payload"]).encode() if "payload" in reply else b"")

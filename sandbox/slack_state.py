@@ -210,8 +210,8 @@ class SlackState(Watched):
         return self.homes[user]
 
     def change_view(self, view: View, given: JsonObject) -> None:
-        kept = {name: view.body[name] for name in ("root_view_id", "previous_view_id")}
-        view.body = self.view_body(view.view_id, given) | kept
+        ids = {name: view.body[name] for name in ("root_view_id", "previous_view_id")}
+        view.body = self.view_body(view.view_id, given) | ids
         view.errors = {}
         self.changed()
 
