@@ -21,6 +21,7 @@ from core.identity import Directory, Kind, principal
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
+from runtime.definition.cache import size_of_workflow
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.definition.reserved import refuse_start
@@ -129,7 +130,7 @@ async def start_named(
                 else await _open(at, workflow, request, clock.now(), people, pinned=version is not None, guarded=True)
             )
             if opened is not None:
-                definitions.startable.put(place, (workflow, opened[1]))
+                definitions.startable.put(place, (workflow, opened[1]), size_of_workflow(workflow))
                 return await _with_cap(at, workflow, request.tenant_id, opened[0])
     async with within(at, request.tenant_id) as connection:
         try:
@@ -141,7 +142,7 @@ async def start_named(
             if found is None:
                 raise
             return found
-    definitions.startable.put(place, (workflow, clock))
+    definitions.startable.put(place, (workflow, clock), size_of_workflow(workflow))
     return await _with_cap(at, workflow, request.tenant_id, started)
 
 
