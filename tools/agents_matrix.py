@@ -27,6 +27,8 @@ FRAMEWORKS = {
     "llamaindex": "LlamaIndex",
     "adk": "Google ADK",
     "maf": "Microsoft Agent Framework",
+    "claude_sdk": "Claude Agent SDK, tools of your process",
+    "claude_program": "Claude Agent SDK, tools of its program",
     "claude_code": "Claude Code",
     "codex": "Codex",
 }
@@ -170,6 +172,14 @@ _HOOK: dict[str, Cell] = {
     "time_limit": Cell(NOT_RUN, "by `onFailure: block`; the hook ends itself before, with a no"),
 }  # fmt: skip
 _OWN["claude_code"] = _HOOK
+_OWN["claude_program"] = _HOOK
+_OWN["claude_sdk"] = {
+    **{fault: Cell(IN_DOUBT, "it repeats no tool; the model does: " + _ASKED_AGAIN)
+       for fault in ("retry_around", "retry_inside")},
+    "edited": Cell(NOT_RUN, "nothing is stored; another call is another question"),
+    "resumed": Cell(ONCE, "it cannot pause: the same call, made again, finds its question"),
+    "hosted": Cell(NOT_RUN, "its search of the web is a tool that asks"),
+}
 _OWN["codex"] = _HOOK | {
     "hosted": Cell(NOT_RUN, "each tool is refused while the provider's search of the web is on"),
     "time_limit": Cell(
