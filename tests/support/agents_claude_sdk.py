@@ -1,6 +1,6 @@
 """An agent of the Claude Agent SDK: the real program that it starts, and a scripted model on this machine.
 
-Its tool is in this process. `agents_claude_program` has the same for a tool that the program calls itself.
+Its tool is in this process. `agents_claude_sdk_program` has the same for a tool that the program calls itself.
 """
 
 from __future__ import annotations
@@ -78,9 +78,13 @@ def turn(how: How, calls: list[dict[str, Any]], name: str = PAYING, made: Made =
 
 async def aturn(how: How, calls: list[dict[str, Any]], name: str = PAYING, made: Made = options) -> list[str]:
     """The same, in a loop. The SDK repeats nothing; the model does."""
-    together, turns = len(calls) > 1 and how.together, [[(name, one) for one in calls]] * (2 if how.retry else 1)
-    said = []
-    with serving(how, turns, together=together) as url:
+    return await turns(how, [calls] * (2 if how.retry else 1), name, made)
+
+
+async def turns(how: How, wanted: list[list[dict[str, Any]]], name: str = PAYING, made: Made = options) -> list[str]:
+    """The words that the model was told about its calls in several turns."""
+    together, said = len(wanted[0]) > 1 and how.together, []
+    with serving(how, [[(name, one) for one in calls] for calls in wanted], together=together) as url:
         async for message in query(prompt="pay", options=made(how, url, together)):
             content = getattr(message, "content", None)
             for block in content if isinstance(content, list) else []:

@@ -19,11 +19,13 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from mcp.types import CallToolResult
 
+from counterseal_agents.canonical import JsonObject
 from counterseal_agents.errors import NotRun, Ungoverned, Unreported
 from counterseal_agents.gate import Gate, Raised
 from counterseal_agents.govern import GOVERNED, call_of
 from counterseal_agents.hook import events
 from counterseal_agents.hook.deciding import Setup, decided
+from counterseal_agents.hook.events import Said
 
 _CALL, _LIST = "tools/call", "tools/list"
 
@@ -129,9 +131,18 @@ class _Around:
         if event.tool in self.own:
             return json.loads(events.asked_inside().text) if event.name == events.BEFORE else {}
         said = await self.gate.adrive(decided(self.setup, event))
-        if said.code == 0:
-            return json.loads(said.text)
+        return _answer(said, event.arguments)
+
+
+def _answer(said: Said, arguments: JsonObject) -> Any:
+    """The answer in the SDK's form. A yes repeats the input: another hook that was faster and changed it is undone."""
+    if said.code != 0:
         return {"decision": "block", "reason": said.text}
+    answer = json.loads(said.text)
+    decision = answer.get("hookSpecificOutput", {})
+    if decision.get("permissionDecision") == "allow":
+        decision["updatedInput"] = arguments
+    return answer
 
 
 def _said(words: str) -> CallToolResult:

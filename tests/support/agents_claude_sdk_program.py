@@ -59,4 +59,5 @@ def _other(how: How, ours: HookMatcher, *, first: bool) -> HookMatcher:
 
 _own: dict[str, Any] = {"name": PAYING, "made": options}
 turn, aturn, pause, resume = (partial(one, **_own) for one in (sdk.turn, sdk.aturn, sdk.pause, sdk.resume))
+turns = partial(sdk.turns, **_own)
 edit, hosted = sdk.edit, sdk.hosted
