@@ -54,9 +54,9 @@ async def longest(
     names = ("wait_id", "since", "run_id", "reference", "workflow", "step_key", "kind")
     found: list[Row] = []
     for wait in waits:
-        row: Row = {name: wait[name] for name in names}
-        row |= {"waits_for": _whom(wait, cards), "until": wait["due_at"]}
-        found.append({**row, "command": _command(wait["run_id"], wait) or f"counterseal why {wait['run_id']}"})
+        command = _command(wait["run_id"], wait) or f"counterseal why {wait['run_id']}"
+        row = {name: wait[name] for name in names}
+        found.append({**row, "waits_for": _whom(wait, cards), "until": wait["due_at"], "command": command})
     return found
 
 
