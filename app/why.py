@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
@@ -16,8 +17,9 @@ from runtime.engine.life.pausing import Pause
 from runtime.engine.model.errors import BUSY, RATE
 from runtime.engine.model.states import RunState, WaitKind
 from runtime.requests import pausing
-from runtime.store import read_models
-from runtime.store.read_models import Row
+from runtime.requests.views import drawn
+from runtime.store import approvals, read_models
+from runtime.store.read_models import FIRST_ID, FIRST_TIME, Row
 
 # More waits than these are only counted.
 WAITS_MAX = 5
@@ -38,27 +40,38 @@ class Why(Struct, frozen=True):
     commands: tuple[str, ...] = ()
 
 
-async def longest(faces: Faces, tenant: str, limit: int) -> list[Row]:
-    """The open waits of a tenant, what has waited the longest first, each with whom or what it waits for.
+async def longest(
+    faces: Faces, tenant: str, limit: int, after_at: datetime = FIRST_TIME, after_id: UUID = FIRST_ID
+) -> list[Row]:
+    """The open waits of a tenant, what has waited the longest first: for whom or what, and the command for it.
 
     People are named by group, with those who may still decide.
     """
     async with faces.database.transaction(tenant) as connection:
-        waits = await read_models.waiting_longest(connection, tenant, limit)
+        waits = await read_models.waiting_longest(connection, tenant, limit, after_at, after_id)
+        asked = [await approvals.read(connection, one) for wait in waits if (one := _approval(wait))]
+        cards = {one.approval.id: await drawn(connection, faces.definitions, one) for one in asked}
+    names = ("wait_id", "since", "run_id", "reference", "workflow", "step_key", "kind")
     found: list[Row] = []
     for wait in waits:
-        row = {name: wait[name] for name in ("since", "run_id", "reference", "workflow", "step_key", "kind")}
-        found.append({**row, "waits_for": await _whom(faces, tenant, wait), "until": wait["due_at"]})
+        command = _command(wait["run_id"], wait) or f"counterseal why {wait['run_id']}"
+        row = {name: wait[name] for name in names}
+        found.append({**row, "waits_for": _whom(wait, cards), "until": wait["due_at"], "command": command})
     return found
 
 
-async def _whom(faces: Faces, tenant: str, wait: Row) -> str:
+def _approval(wait: Row) -> UUID | None:
+    """The question that a wait is for."""
+    return UUID(wait["context"]["approval"]) if wait["kind"] == WaitKind.APPROVAL else None
+
+
+def _whom(wait: Row, cards: Mapping[UUID, CardView]) -> str:
     """The people or the thing that a wait is for."""
     context = wait["context"] or {}
+    if asked := _approval(wait):
+        card = cards[asked]
+        return f"{_people(card)}{': what happened?' if card.kind == ApprovalKind.IN_DOUBT else ''}"
     match WaitKind(wait["kind"]):
-        case WaitKind.APPROVAL:
-            card = (await faces.voting.look(tenant, UUID(context["approval"])))[0]
-            return f"{_people(card)}{': what happened?' if card.kind == ApprovalKind.IN_DOUBT else ''}"
         case WaitKind.AGENT | WaitKind.PERMIT:
             return f"the agent {wait['requested_by']}: {'its report' if context.get(PERMIT) == REPORT else 'it'}"
         case WaitKind.TASK:
@@ -74,7 +87,7 @@ async def explain(faces: Faces, tenant: str, run: Row) -> Why:
         waits = (await read_models.waiting(connection, tenant, [run_id], WAITS_MAX + 1)).get(run_id, [])
         held = await pausing.of_run(connection, tenant, run_id)
         cap = await read_models.start_held(connection, tenant, run_id)
-    asked = [UUID(wait["context"]["approval"]) for wait in waits if wait["kind"] == WaitKind.APPROVAL]
+    asked = [one for wait in waits if (one := _approval(wait))]
     cards = {one: (await faces.voting.look(tenant, one))[0] for one in asked}
     effects = 0
     if run["status"] == RunState.FAILED_TERMINAL:

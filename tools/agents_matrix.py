@@ -27,6 +27,8 @@ FRAMEWORKS = {
     "llamaindex": "LlamaIndex",
     "adk": "Google ADK",
     "maf": "Microsoft Agent Framework",
+    "claude_sdk": "Claude Agent SDK (your process)",
+    "claude_sdk_program": "Claude Agent SDK (its program)",
     "claude_code": "Claude Code",
     "codex": "Codex",
 }
@@ -170,6 +172,26 @@ _HOOK: dict[str, Cell] = {
     "time_limit": Cell(NOT_RUN, "by `onFailure: block`; the hook ends itself before, with a no"),
 }  # fmt: skip
 _OWN["claude_code"] = _HOOK
+_TOGETHER = Cell(
+    ONCE,
+    "they run one after the other, and the other is another question; together if the tool says that it only reads: the"
+    " other finds the permit given away",
+)
+_OWN["claude_sdk"] = {
+    **{fault: _HOOK[fault] for fault in ("retry_around", "retry_inside", "edited", "resumed", "hosted")},
+    "two_equal_calls": _TOGETHER,
+    "time_limit": Cell(NOT_RUN, "`MCP_TOOL_TIMEOUT`: a later yes does not let it out"),
+}
+_OWN["claude_sdk_program"] = _HOOK | {
+    "two_equal_calls": _TOGETHER,
+    "changed_before": Cell(ONCE, "our yes repeats the input that it is for, so the change is undone"),
+    "changed_after": Cell(
+        OPEN, "a hook that ends after ours may change the input after our yes: the report says what ran, so it is in "
+        "doubt and people are told; serve the tool from your process, where the body asks, or have Counterseal perform "
+        "the operation", UNASKED,
+    ),
+    "time_limit": Cell(NOT_RUN, "by `on_failure=\"block\"`, and a later yes does not let it out"),
+}  # fmt: skip
 _OWN["codex"] = _HOOK | {
     "hosted": Cell(NOT_RUN, "each tool is refused while the provider's search of the web is on"),
     "time_limit": Cell(

@@ -1,4 +1,4 @@
-"""The health page: the doctor's findings about this tenant, figures, dead letters, pauses."""
+"""The health page: the doctor's findings about this tenant, figures, the longest waits, dead letters, pauses."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.console.marks import due, length
 from app.console.web import HOME, FacesDep, Operator, Page, Posted, go, page
 from app.doctor import State
 from app.faces import Faces
+from app.why import longest
 from approvals.model import ApprovalKind
 from core.errors import CountersealError
 from core.terms import Stopped
@@ -26,6 +27,7 @@ router = APIRouter(prefix="/health")
 COUNTED_MAX = 10_000
 QUESTIONS_MAX = 200
 DEAD_SHOWN = 25
+WAITING_SHOWN = 10
 _STATES = {
     State.OK: ("applied", "Works"),
     State.MISSING: ("waiting", "Not configured"),
@@ -69,6 +71,7 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
     async with faces.database.transaction(tenant) as connection:
         asked = await console.open_questions(connection, tenant, QUESTIONS_MAX)
         dead = await console.dead_letters(connection, tenant, DEAD_SHOWN + 1)
+    waiting = await longest(faces, tenant, WAITING_SHOWN + 1)
     doubts = [one for one in asked if one.stored.approval.kind is ApprovalKind.IN_DOUBT]
     alarms = [check for check in (*checks, *outside) if check.state in (State.BROKEN, State.WARNING)]
     given: dict[str, Any] = {"problem": "", "typed": {"what": "tenant", "name": "", "reason": ""}}
@@ -80,6 +83,8 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
         "own": own,
         "queue": queue,
         "gauges": _gauges(queue, asked, doubts, shown.now),
+        "waits": waiting[:WAITING_SHOWN],
+        "waits_more": len(waiting) > WAITING_SHOWN,
         "dead": dead[:DEAD_SHOWN],
         "dead_more": len(dead) > DEAD_SHOWN,
         "kinds": [str(kind) for kind in Stopped if kind is not Stopped.SUSPENDED],

@@ -37,6 +37,7 @@ from app.http import (
     signals,
     signed,
     tasks,
+    waiting,
 )
 from app.http.dependencies import FacesDep, Insider, principal
 from app.http.describing import Api
@@ -61,6 +62,7 @@ ROUTERS = (
         denials.router,
         several.router,
         schedules.router,
+        waiting.router,
         router,
     ),
 )

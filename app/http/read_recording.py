@@ -46,6 +46,7 @@ SHOWN: Mapping[str, ShownRoute] = {
     "/v1/approvals/{approval_id}/form": ShownRoute("approval", thing="approval_id"),
     "/v1/tasks": ShownRoute("tasks"),
     "/v1/tasks/{task_id}": ShownRoute("task", thing="task_id"),
+    "/v1/waiting": ShownRoute("waiting"),
     "/v1/directory": ShownRoute("directory"),
     "console:/inbox": ShownRoute("approvals"),
     "console:/approvals/{approval}": ShownRoute("approval", thing="approval"),
@@ -56,6 +57,7 @@ SHOWN: Mapping[str, ShownRoute] = {
     "console:/runs/several": ShownRoute("runs"),
     "console:/runs/{run}": ShownRoute("run", run="run"),
     "console:/people": ShownRoute("directory"),
+    "console:/health": ShownRoute("waiting"),
     "console:/evidence/{run}": ShownRoute("verification", run="run"),
     "console:/evidence/{run}/report": ShownRoute("report", run="run"),
 }  # fmt: skip

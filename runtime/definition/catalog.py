@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
@@ -22,6 +21,7 @@ from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, check_names, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
+from runtime.definition.cache import MIB, Cache, size_of_directory, size_of_policies, size_of_policy, size_of_workflow
 from runtime.definition.edges import Generics
 from runtime.definition.masking import evident
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
@@ -37,28 +37,8 @@ from runtime.store.documents import StoredWorkflow
 from runtime.store.offload import COMPILING, offload
 from runtime.store.operations import StoredOperation
 
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-CACHED_MAX = 512
-
 # The digest of a workflow or the digests of the declarations by which a set judges, and the policies' digests.
 _SetKey: TypeAlias = tuple[str | frozenset[tuple[str, str]], tuple[str, ...]]
-
-
-class _Recent(OrderedDict[Key, Value]):
-    """The most recently used values. Cached values are immutable, so nothing ever has to be invalidated."""
-
-    def known(self, key: Key) -> Value | None:
-        if key in self:
-            self.move_to_end(key)
-        return self.get(key)
-
-    def put(self, key: Key, value: Value) -> Value:
-        self[key] = value
-        if len(self) > CACHED_MAX:
-            self.popitem(last=False)
-        return value
 
 
 def operation_facts(catalog: Catalog) -> dict[str, OperationFacts]:
@@ -87,16 +67,16 @@ class Definitions:
     def __init__(self, catalog: Catalog) -> None:
         # The packaged declarations, which every tenant has.
         self.catalog = catalog
-        self._declared: _Recent[str, Operation] = _Recent()
-        self._facts_of: _Recent[frozenset[tuple[str, str]], dict[str, OperationFacts]] = _Recent()
-        self._workflows: _Recent[tuple[str, int, str], Workflow] = _Recent()
-        self._extended: _Recent[tuple[UUID, int], Workflow] = _Recent()
-        self._policies: _Recent[tuple[str, frozenset[tuple[str, str]]], Policy | BrokenPolicy] = _Recent()
-        self._sets: _Recent[_SetKey, PolicySet] = _Recent()
-        self._directories: _Recent[str, Directory] = _Recent()
+        self._declared: Cache[str, Operation] = Cache(32 * MIB)
+        self._facts_of: Cache[frozenset[tuple[str, str]], dict[str, OperationFacts]] = Cache(16 * MIB)
+        self._workflows: Cache[tuple[str, int, str], Workflow] = Cache(128 * MIB)
+        self._extended: Cache[tuple[UUID, int], Workflow] = Cache(64 * MIB)
+        self._policies: Cache[tuple[str, frozenset[tuple[str, str]]], Policy | BrokenPolicy] = Cache(32 * MIB)
+        self._sets: Cache[_SetKey, PolicySet] = Cache(32 * MIB)
+        self._directories: Cache[str, Directory] = Cache(32 * MIB)
         # The workflow for which a name stood when a run was last started with it, and the database's time then. The
         # statement that opens the next run checks that it still stands for it.
-        self.startable: _Recent[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = _Recent()
+        self.startable: Cache[tuple[str, str, int | None], tuple[Workflow, DatabaseClock]] = Cache(64 * MIB)
 
     async def published(self, connection: Connection, tenant: str, names: Sequence[str] | None = None) -> Catalog:
         """The operations against which the tenant's documents are compiled now: packaged and published ones.
@@ -121,11 +101,12 @@ class Definitions:
             raise InputError(f"The declaration of {stored.name} version {stored.version} is not the published one.")
         file, source = f"{stored.name}@{stored.version}", orjson.loads(stored.source)
         (made,) = thaw_operations({stored.name: source}, file).operations.values()
-        return self._declared.put(stored.digest, made)
+        return self._declared.put(stored.digest, made, 1 + len(stored.source) // 100)
 
     def facts(self, catalog: Catalog) -> dict[str, OperationFacts]:
         """The facts that policies may use of these operations."""
-        return self._facts_of.known(catalog.digests) or self._facts_of.put(catalog.digests, operation_facts(catalog))
+        known = self._facts_of.known(catalog.digests)
+        return known or self._facts_of.put(catalog.digests, operation_facts(catalog), len(catalog.operations))
 
     def compile_policy(self, text: str, file: str, catalog: Catalog | None = None) -> Policy:
         """Compile a policy against these declarations, or the packaged ones; ``DefinitionError`` lists its problems."""
@@ -146,7 +127,8 @@ class Definitions:
         if stored is None or stored.digest != digest:
             raise NotFoundError(f"Workflow {name} version {version} is not what it was when the run started.")
         thaw = partial(self._thawed, stored)
-        return self._workflows.put((name, version, digest), await offload(COMPILING, thaw, connection))
+        thawed = await offload(COMPILING, thaw, connection)
+        return self._workflows.put((name, version, digest), thawed, size_of_workflow(thawed))
 
     async def graphs(self, connection: Connection, run: Definition) -> list[Graph]:
         """The graph of a run as it was published, and after each of its changes."""
@@ -201,15 +183,18 @@ class Definitions:
         return [base, *found]
 
     def _with(self, key: tuple[UUID, int], base: Workflow, added: Sequence[MutationRow]) -> Workflow:
-        known = self._extended.known(key)
-        return known or self._extended.put(key, extended(base, added) if added else base)
+        if (known := self._extended.known(key)) is not None:
+            return known
+        workflow = extended(base, added) if added else base
+        return self._extended.put(key, workflow, size_of_workflow(workflow))
 
     def compiled(self, stored: StoredWorkflow) -> Workflow:
         """Compile a stored version against the declarations that were frozen with it."""
         key = (stored.name, stored.version, stored.digest)
         if (known := self._workflows.known(key)) is not None:
             return known
-        return self._workflows.put(key, self._thawed(stored))
+        thawed = self._thawed(stored)
+        return self._workflows.put(key, thawed, size_of_workflow(thawed))
 
     @staticmethod
     def _thawed(stored: StoredWorkflow) -> Workflow:
@@ -235,12 +220,13 @@ class Definitions:
     async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
         """The tenant's people by the directory with this digest, or by a newer one that has replaced it."""
         if digest is None:
-            return self._directories.put(tenant, NOBODY)
+            return self._directories.put(tenant, NOBODY, 1)
         known = self._directories.known(tenant)
         if known is not None and known.digest == digest:
             return known
         async with within(connection, tenant):
-            return self._directories.put(tenant, await tenants.directory(connection, tenant))
+            found = await tenants.directory(connection, tenant)
+        return self._directories.put(tenant, found, size_of_directory(found))
 
     async def policies(
         self,
@@ -268,7 +254,7 @@ class Definitions:
         every = [await self._policy(connection, tenant, digest, workflow, now) for digest in digests]
         # A set with a missing or altered policy is not cached, so the policy is looked up each time.
         found = PolicySet(policy for policy, _ in every)
-        return self._sets.put(key, found) if all(cacheable for _, cacheable in every) else found
+        return self._sets.put(key, found, size_of_policies(found)) if all(intact for _, intact in every) else found
 
     async def _policy(
         self, connection: Connection, tenant: str, digest: str, workflow: Workflow | None, now: Catalog | None
@@ -293,7 +279,7 @@ class Definitions:
         facts = self.facts(known)
         read = partial(readable, stored.source, file, facts)
         made = await offload(COMPILING, read, connection)
-        return self._policies.put((digest, known.digests), made), True
+        return self._policies.put((digest, known.digests), made, size_of_policy(made)), True
 
     def _known_to(
         self, stored: documents.StoredPolicy, workflow: Workflow | None, now: Catalog | None, file: str

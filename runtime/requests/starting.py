@@ -21,6 +21,7 @@ from core.identity import Directory, Kind, principal
 from core.ids import new_id
 from evidence.chain import Actor, ChainHead
 from evidence.commitments import commit_fields, new_run_key, path_of
+from runtime.definition.cache import size_of_workflow
 from runtime.definition.catalog import Definitions
 from runtime.definition.compiler import constants_of
 from runtime.definition.reserved import refuse_start
@@ -34,7 +35,7 @@ from runtime.engine.replay.replay import unopened
 from runtime.requests.naming import reference_of, search_of, subject_of
 from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.faces import NewRun
-from runtime.store.offload import offload, work_units
+from runtime.store.offload import offload, size_of, work_units
 
 # After this time without a start, the next start reads the database's time again.
 CLOCK_SECONDS_MAX = 60
@@ -129,7 +130,7 @@ async def start_named(
                 else await _open(at, workflow, request, clock.now(), people, pinned=version is not None, guarded=True)
             )
             if opened is not None:
-                definitions.startable.put(place, (workflow, opened[1]))
+                definitions.startable.put(place, (workflow, opened[1]), size_of_workflow(workflow))
                 return await _with_cap(at, workflow, request.tenant_id, opened[0])
     async with within(at, request.tenant_id) as connection:
         try:
@@ -141,7 +142,7 @@ async def start_named(
             if found is None:
                 raise
             return found
-    definitions.startable.put(place, (workflow, clock))
+    definitions.startable.put(place, (workflow, clock), size_of_workflow(workflow))
     return await _with_cap(at, workflow, request.tenant_id, started)
 
 
@@ -206,7 +207,8 @@ async def _open(
         return view, transition, error, _new_run(workflow, request, (transition, open_for, digest, pinned))
 
     conn = None if isinstance(at, Database) else at
-    view, transition, error, new_run = await offload(work_units(request.trigger, heavy=workflow.is_heavy), build, conn)
+    units = work_units(size_of(request.trigger), heavy=workflow.is_heavy)
+    view, transition, error, new_run = await offload(units, build, conn)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     if opened is None:

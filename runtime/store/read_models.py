@@ -108,9 +108,11 @@ async def waiting(connection: Connection, tenant: str, runs: Sequence[UUID], lim
     return found
 
 
-async def waiting_longest(connection: Connection, tenant: str, limit: int) -> list[Row]:
+async def waiting_longest(
+    connection: Connection, tenant: str, limit: int, after_at: datetime = FIRST_TIME, after_id: UUID = FIRST_ID
+) -> list[Row]:
     """The open waits of a tenant, what has waited the longest first."""
-    return await every(connection, _WAITING_LONGEST, tenant, limit)
+    return await every(connection, _WAITING_LONGEST, tenant, limit, after_at, after_id)
 
 
 async def start_held(connection: Connection, tenant: str, run_id: UUID) -> str | None:

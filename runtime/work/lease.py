@@ -34,6 +34,7 @@ from runtime.engine.life.transition import Transition
 from runtime.engine.model.rows import Claim, Commit, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.workflow import Workflow
+from runtime.store.offload import size_of
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +86,9 @@ class Lease:
             self._call = None
 
 
-# The number of cached runs: a worker most often goes on with a run that it has just left.
-RECENT_MAX = 256
+# The number of cached runs, and their size as stored: a worker most often goes on with a run that it has just left. In
+# memory a run may take ten times its size.
+RECENT_MAX, RECENT_BYTES_MAX = 256, 16 << 20
 
 
 class CachedRun(Struct, frozen=True):
@@ -96,7 +98,7 @@ class CachedRun(Struct, frozen=True):
     ``drifted`` if others have appended in between: then only moves that commute with their appends are decided on
     ``view``, and all others on the book. ``seen`` is the highest version that is known to exist. ``behind`` says that
     the book was read during an append of this process, so that ``exact`` has events that ``view`` lacks: then nothing
-    is decided on ``view``.
+    is decided on ``view``. ``size`` is that of the values in ``view``, in bytes as stored.
     """
 
     exact: RunView
@@ -108,28 +110,45 @@ class CachedRun(Struct, frozen=True):
     clock: DatabaseClock
     drifted: bool = False
     behind: bool = False
+    size: int = 0
 
 
-class Recent(OrderedDict[UUID, CachedRun]):
+class Recent:
     """A cache of the runs that a worker read last. Reading one again folds only what was appended since."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[UUID, CachedRun] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, run_id: UUID) -> CachedRun | None:
+        """The cached state of a run."""
+        return self._runs.get(run_id)
 
     def put(self, met: CachedRun) -> CachedRun:
         """Cache the newest state of a run, and return it. A state that was read before the last append is ignored.
 
         A run that is over is not cached.
         """
-        run_id = met.view.run_id
-        known = self.pop(run_id, None)
+        run_id, run = met.view.run_id, met.view.run
+        known = self._take(run_id)
         if known is not None:
             if known.seen > met.seen or (known.seen == met.seen and met.drifted):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
                 met = replace(met, exact=known.exact, behind=True)
         if not met.view.run.finished:
-            self[run_id] = met
-            if len(self) > RECENT_MAX:
-                self.popitem(last=False)
+            if met is not known:
+                met = replace(met, size=size_of(run.trigger, run.state.channels, run.state.outputs))
+            self._runs[run_id] = met
+            self._bytes += met.size
+            while len(self._runs) > RECENT_MAX or (self._bytes > RECENT_BYTES_MAX and len(self._runs) > 1):
+                self._take(next(iter(self._runs)))
         return met
+
+    def _take(self, run_id: UUID) -> CachedRun | None:
+        taken = self._runs.pop(run_id, None)
+        self._bytes -= taken.size if taken is not None else 0
+        return taken
 
 
 async def meet(

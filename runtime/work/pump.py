@@ -304,8 +304,7 @@ class Pump:
 
 def _weight(met: CachedRun) -> int:
     """The weight of deciding a run's next moves, in lines. Heavy work is done in a thread, so the loop goes on."""
-    run, heavy = met.view.run, met.workflow.is_heavy or met.policy.is_heavy
-    return work_units(run.trigger, run.state.channels, run.state.outputs, heavy=heavy)
+    return work_units(met.size, heavy=met.workflow.is_heavy or met.policy.is_heavy)
 
 
 def _is_due(met: CachedRun) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 from counterseal_agents import Ungoverned
 from tests.support.agents_gate import TOKEN, Books, serving
-from tests.support.agents_stage import FAST, PAY, How, end_of
+from tests.support.agents_stage import FAST, LARGE, PAY, How, end_of
 
 pytestmark = pytest.mark.filterwarnings("default")  # frameworks warn about themselves
 
@@ -67,6 +67,8 @@ PACKAGES = {
 }  # fmt: skip
 # Frameworks whose model is told to call again when a run is resumed too early.
 TOLD = [("llamaindex", "llama_index.core"), ("adk", "google.adk"), ("maf", "agent_framework")]
+# Tools of the agent's own process, and tools that the program of the SDK calls itself.
+CLAUDE = ("claude_sdk", "claude_sdk_program")
 
 
 @pytest.mark.parametrize("framework", PROGRAMS)
@@ -138,7 +140,7 @@ def test_a_tool_that_comes_later_asks_as_well(books: Books, how: How, framework:
     assert [one.tool.removeprefix("set_") for one in books.actions.values()] == ["added"]
 
 
-def test_tools_of_the_program_that_claude_starts_ask_by_a_hook(books: Books, how: How) -> None:
+def test_tools_of_the_program_that_the_claude_sdk_starts_ask_by_a_hook(books: Books, how: How) -> None:
     room = stage("claude_sdk", "claude_agent_sdk")
     books.decide = lambda tool, arguments: "denied"
     assert "Bash was not run" in room.added(how)
@@ -147,6 +149,45 @@ def test_tools_of_the_program_that_claude_starts_ask_by_a_hook(books: Books, how
     books.decide = lambda tool, arguments: "approved"
     room.added(how)
     assert (how.effects.exists(), books.only().tool, books.only().status) == (True, "Bash", "applied")
+
+
+@pytest.mark.parametrize("framework", CLAUDE)
+def test_equal_calls_that_claude_makes_one_after_the_other_are_two_questions(
+    books: Books, how: How, framework: str
+) -> None:
+    """Its program runs them together only if the tool says that it only reads."""
+    room, asked = stage(framework, "claude_agent_sdk"), []
+    books.decide = lambda tool, arguments: "pending" if books.actions else "approved"
+    how.together, how.body = False, lambda: asked.append(len(books.actions))
+    said = room.turn(how, [PAY, PAY])
+    assert (said[0], "Call it again later" in said[1]) == ("paid 5", True)
+    assert (how.ran, asked) == ([PAY], [1])
+    assert [one.status for one in books.actions.values()] == ["applied", "pending"]
+
+
+@pytest.mark.parametrize("framework", CLAUDE)
+def test_a_call_that_claude_has_given_up_is_not_let_out_by_a_later_yes(books: Books, how: How, framework: str) -> None:
+    """Its own limit of time ends while people are asked; they say yes when the next call is made."""
+    room, how.tool = stage(framework, "claude_agent_sdk"), stage(framework, "claude_agent_sdk").PAYING
+    how.limit, how.terms = 6.0, replace(how.terms, wait=30.0, pause=0.05)
+
+    def decide(tool: str, arguments: dict[str, Any]) -> str:
+        if arguments == PAY:
+            return "pending"
+        books.settle("approved")
+        return "approved"
+
+    books.decide = decide
+    asyncio.run(room.turns(how, [[PAY], [LARGE]]))
+    assert [(one.arguments, one.status) for one in books.actions.values()] == [(PAY, "approved"), (LARGE, "applied")]
+    assert how.ran == [LARGE]
+
+
+def test_what_another_hook_of_the_claude_sdk_changes_after_our_yes_is_in_doubt(books: Books, how: How) -> None:
+    room = stage("claude_sdk_program", "claude_agent_sdk")
+    how.change = ("after", LARGE)
+    assert room.turn(how, [PAY]) == ["paid 1000000"]
+    assert (how.ran, books.only().arguments, books.only().status) == ([LARGE], PAY, "in_doubt")
 
 
 def test_openai_goes_on_when_it_is_decided_and_governs_whom_it_hands_over_to(books: Books, how: How) -> None:

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,11 @@ def how(books: Books, tmp_path: Path) -> How:
     return How(books.url, tmp_path / "effects", terms=replace(FAST, timeout=5.0), state=tmp_path / "state")
 
 
-def setup(books: Books, folder: Path, **given: Any) -> Setup:
-    own = {"host": "claude", "server": Server(books.url, TOKEN), "folder": folder / "kept", "environment": {}}
+def setup(books: Books, folder: Path, **given: Any) -> Callable[[Event], HookAnswer]:
+    """The answers of a hook that is set up so."""
+    own = {"host": "claude", "folder": folder / "kept", "environment": {}}
     rest = {"terms": FAST, "ungoverned": frozenset(), "harmless": frozenset(), "outputs": False}
-    return Setup(**{**own, **rest, **given})
+    return partial(decide, Setup(**{**own, **rest, **given}), Server(books.url, TOKEN))
 
 
 def event(name: str = "PreToolUse", use: str = "toolu_1", given: Any = PAY, **more: Any) -> Event:
@@ -82,13 +84,14 @@ AT_THE_QUESTION = ("down", "401", "500", "html", "empty", "other", "other digest
 @pytest.mark.parametrize("host", ["claude", "codex"])
 def test_no_answer_but_an_explicit_yes_lets_a_tool_run(books: Books, tmp_path: Path, host: str, stage: str) -> None:
     (tmp_path / "config.toml").write_text('web_search = "disabled"')
-    made = setup(books, tmp_path, host=host, environment={"CODEX_HOME": str(tmp_path)})
-    assert lets_run(host, decide(made, event(use="first", given={"amount": 1})))
-    made, books.stage = replace(made, terms=Terms(wait=0.0, timeout=5.0, pause=0.0)), stage
+    patient, own = Terms(wait=0.0, timeout=5.0, pause=0.0), {"CODEX_HOME": str(tmp_path)}
+    made = setup(books, tmp_path, host=host, environment=own, terms=patient)
+    assert lets_run(host, made(event(use="first", given={"amount": 1})))
+    books.stage = stage
     faults = AT_THE_QUESTION if stage == "ask" else [one for one in NOT_A_YES if one != "hang"]
     for n, books.fault in enumerate(faults):
         asked = event(use=books.fault, given={"amount": n + 2})
-        assert not lets_run(host, decide(made, asked)), books.fault
+        assert not lets_run(host, made(asked)), books.fault
 
 
 UNREADABLE = {
@@ -149,14 +152,14 @@ def test_variables_of_the_environment_lead_it_nowhere_else(books: Books, how: Ho
 
 def test_an_id_stands_for_one_call_and_a_second_hook_gets_no_permit(books: Books, tmp_path: Path) -> None:
     first = setup(books, tmp_path)
-    assert lets_run("claude", decide(first, event()))
+    assert lets_run("claude", first(event()))
     for made, again in (
         (first, event()), (first, event(given={"amount": 6})), (setup(books, tmp_path / "other"), event()),
         (setup(books, tmp_path), event(use="toolu_2")),
     ):  # fmt: skip
-        assert not lets_run("claude", decide(made, again))
+        assert not lets_run("claude", made(again))
     (tmp_path / "kept").chmod(0o777)
-    assert "not a folder of this user alone" in decide(first, event(use="toolu_3", given={"amount": 7})).text
+    assert "not a folder of this user alone" in first(event(use="toolu_3", given={"amount": 7})).text
     assert books.only().status == "executing"
 
 
@@ -176,18 +179,18 @@ REPORTS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
 def test_what_ran_is_reported(books: Books, tmp_path: Path, name: str) -> None:
     given, how_set_up, status, words = REPORTS[name]
     made = setup(books, tmp_path, **how_set_up)
-    assert lets_run("claude", decide(made, event()))
-    said = decide(made, event(**given))
+    assert lets_run("claude", made(event()))
+    said = made(event(**given))
     assert (books.only().status, books.only().output) == (status, {"a": 1} if name == "it gave back" else None)
     assert (words in said.text, said.code) == (True, 2 if words else 0)
 
 
 def test_a_report_that_does_not_arrive_is_told_and_left_to_the_lease(books: Books, tmp_path: Path, how: How) -> None:
     made = setup(books, tmp_path, terms=Terms(wait=0.0, timeout=5.0, pause=0.0))
-    assert lets_run("claude", decide(made, event()))
+    assert lets_run("claude", made(event()))
     how.done(PAY)
     books.stage, books.fault, books.carried_out = "outcome", "500", False
-    assert "could not be reported" in decide(made, event("PostToolUse")).text
+    assert "could not be reported" in made(event("PostToolUse")).text
     assert end_of(books, how) == "ran, in doubt"
 
 

@@ -17,7 +17,8 @@ from tools import agents_matrix
 NEEDED = {
     "callable": "counterseal_agents", "langchain": "langchain", "openai": "agents", "crewai": "crewai",
     "pydantic": "pydantic_ai", "strands": "strands", "smolagents": "smolagents",
-    "llamaindex": "llama_index.core", "adk": "google.adk", "maf": "agent_framework",
+    "llamaindex": "llama_index.core", "adk": "google.adk", "maf": "agent_framework", "claude_sdk": "claude_agent_sdk",
+    "claude_sdk_program": "claude_agent_sdk",
     "claude_code": "counterseal_agents", "codex": "counterseal_agents",
 }  # fmt: skip
 

@@ -134,6 +134,7 @@ ROUTES: list[tuple[str, str, dict[str, Any] | None, set[Role]]] = [
         {"workflow": "x", "since": 1, "to": 2, "reason": "x"},
         {Role.ADMIN, Role.AUTHOR},
     ),
+    ("GET", "/v1/waiting", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", "/v1/schedules", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("GET", "/v1/schedules/{workflow}/moments", None, {Role.ADMIN, Role.OPERATOR, Role.APPROVER, Role.AUDITOR}),
     ("POST", "/v1/pauses", {"what": "tenant", "reason": "x"}, {Role.ADMIN, Role.OPERATOR}),

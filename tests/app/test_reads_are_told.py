@@ -21,7 +21,7 @@ SILENT = {
     *("/v1/schedules", "/v1/schedules/{workflow}/moments"),
     *("/v1/audit", "/v1/evidence/runs", "/v1/runs/{run_id}/audit", "/v1/runs/{run_id}/evidence"),
     *("/v1/runs/{run_id}/evidence/values", "/v1/operations", "/v1/operations/{name}", "/v1/operations/{name}/diff"),
-    *("console:", "console:/login", "console:/login/{code}", "console:/logout", "console:/health", "console:/evidence"),
+    *("console:", "console:/login", "console:/login/{code}", "console:/logout", "console:/evidence"),
     *("console:/policies/{name}/{version}/activate", "console:/policies/{name}/{version}"),
     *(
         "console:/workflows/{name}/{version}",

@@ -15,6 +15,7 @@ from runtime.queue.postgres import PostgresQueue
 from runtime.store import views
 from runtime.store.journal import appends
 from runtime.store.views import load
+from runtime.work import lease
 from runtime.work.holding import Tools
 from runtime.work.worker import Worker
 from tests.support.for_all import ForAll
@@ -146,6 +147,28 @@ async def test_what_a_worker_remembers_of_a_run_is_what_its_book_says(runtime: A
     await worker.work_off()
     assert await runtime.status(run_id) == "succeeded"
     assert tools.recent.get(run_id) is None
+
+
+async def test_a_worker_remembers_runs_up_to_a_size_and_goes_on_with_all(
+    runtime: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "RECENT_BYTES_MAX", 100_000)
+    await runtime.tenant()
+    await runtime.policy()
+    await runtime.publish(LONG)
+    tools = Tools(runtime.database, runtime.definitions, ForAll(runtime.connectors), "w1", timedelta(seconds=30))
+    worker = Worker(tools, PostgresQueue(idle=timedelta(milliseconds=20)), concurrency=4)
+    runs = []
+    for number in range(4):
+        given = {"ref": f"r{number}", "items": ["i"], "more": "x" * 40_000}
+        runs.append((await runtime.start("long", given, ref=str(number))).run_id)
+        await worker.work_off()
+    assert [tools.recent.get(run_id) is not None for run_id in runs] == [False, False, True, True]
+    for number in range(4):
+        await runtime.signal(f"go:r{number}", {})
+    await worker.work_off()
+    assert {await runtime.status(run_id) for run_id in runs} == {"succeeded"}
+    assert all(tools.recent.get(run_id) is None for run_id in runs)
 
 
 @pytest.mark.tampers

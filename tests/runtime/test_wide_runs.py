@@ -753,12 +753,12 @@ async def test_what_is_claimed_anew_during_an_append_from_here_is_decided_on_the
         assert await runtime.sweep() == 1
         gates["i001"].opened.set()
         await held_back.wait()
-        before = tools.recent[run].exact.version
+        before = tools.recent.get(run).exact.version
         for drive in await drives(1):
             group.create_task(drive)
 
         async def read() -> bool:
-            return tools.recent[run].exact.version > before
+            return tools.recent.get(run).exact.version > before
 
         await runtime.until(read)
         claimed_anew.set()

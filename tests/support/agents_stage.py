@@ -49,6 +49,8 @@ class How:
     retry: str = ""
     limit: float | None = None
     ungoverned: bool = False
+    # Calls of one turn run together, if the framework has a way.
+    together: bool = True
     state: Path = Path()
     # The tool's name where the framework gives it another one.
     tool: str = "pay"

@@ -9,7 +9,6 @@ pause: the model is told that the call waits, and to call it again, which finds 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tempfile
 from collections.abc import Callable, Collection
@@ -20,12 +19,13 @@ from typing import Any
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 from mcp.types import CallToolResult
 
+from counterseal_agents.canonical import JsonObject
 from counterseal_agents.errors import NotRun, Ungoverned, Unreported
 from counterseal_agents.gate import Gate, Raised
 from counterseal_agents.govern import GOVERNED, call_of
 from counterseal_agents.hook import events
-from counterseal_agents.hook.connection import Server
-from counterseal_agents.hook.deciding import Setup, decide
+from counterseal_agents.hook.deciding import Setup, decided
+from counterseal_agents.hook.events import HookAnswer
 
 _CALL, _LIST = "tools/call", "tools/list"
 
@@ -122,20 +122,27 @@ class _Around:
     folder: object
 
     def __init__(self, gate: Gate, folder: Path, ungoverned: frozenset[str], own: set[str]) -> None:
-        self.own = own
-        self.setup = Setup(
-            events.CLAUDE, Server(gate.url, gate.token), folder, {}, gate.terms, ungoverned, frozenset(), outputs=False
-        )
+        self.own, self.gate = own, gate
+        self.setup = Setup(events.CLAUDE, folder, {}, gate.terms, ungoverned, frozenset(), outputs=False)
 
     async def called(self, given: Any, _use: str | None, _context: Any) -> Any:
         """The answer to an event. An exception blocks, by ``on_failure``."""
         event = events.read(json.dumps(given).encode())
         if event.tool in self.own:
             return json.loads(events.asked_inside().text) if event.name == events.BEFORE else {}
-        said = await asyncio.to_thread(decide, self.setup, event)
-        if said.code == 0:
-            return json.loads(said.text)
+        said = await self.gate.adrive(decided(self.setup, event))
+        return _answer(said, event.arguments)
+
+
+def _answer(said: HookAnswer, arguments: JsonObject) -> Any:
+    """The answer in the SDK's form. A yes repeats the input: another hook that was faster and changed it is undone."""
+    if said.code != 0:
         return {"decision": "block", "reason": said.text}
+    answer = json.loads(said.text)
+    decision = answer.get("hookSpecificOutput", {})
+    if decision.get("permissionDecision") == "allow":
+        decision["updatedInput"] = arguments
+    return answer
 
 
 def _said(words: str) -> CallToolResult:

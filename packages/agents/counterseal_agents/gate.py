@@ -136,10 +136,14 @@ class Gate:
 
     async def awaits(self, call: Call) -> bool:
         """Ask, and say if people are still to decide. Nothing is let out by this."""
+        return await self.adrive(contract.look(call, self.terms))
+
+    async def adrive(self, flow: Flow[T]) -> T:
+        """Send what a flow asks for, until it returns. Canceled, it sends nothing more."""
         import httpx
 
         async with httpx.AsyncClient(**self._options(), transport=self._async_transport) as client:
-            return await _adrive(client, self.url, contract.look(call, self.terms))
+            return await _adrive(client, self.url, flow)
 
     def _options(self) -> dict[str, Any]:
         return {"headers": self._headers, "follow_redirects": False, "timeout": self.terms.timeout}

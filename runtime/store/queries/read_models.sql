@@ -126,12 +126,15 @@ ORDER BY a.approval_id DESC LIMIT $4;
 -- name: waiting_longest
 -- The open waits of the tenant $1, what has waited the longest first. A step that waits for its turn at a target has
 -- waited since it came there, however often it was looked at since.
-SELECT w.run_id, w.step_key, w.kind, w.due_at, w.correlation_key, w.context, r.reference, r.workflow, r.requested_by,
-  coalesce(t.since, w.created_at) AS since
-FROM waits w JOIN runs r ON r.run_id = w.run_id
-LEFT JOIN (SELECT step_id, min(since) AS since FROM turns WHERE tenant_id = $1 AND NOT used GROUP BY step_id) t
-  ON t.step_id = w.step_id AND w.kind = 'retry'
-WHERE w.tenant_id = $1 AND w.status = 'waiting' ORDER BY since, w.wait_id LIMIT $2;
+SELECT w.wait_id, w.run_id, w.step_key, w.kind, w.due_at, w.correlation_key, w.context, w.since,
+  r.reference, r.workflow, r.requested_by
+FROM (
+  SELECT w.*, coalesce(t.since, w.created_at) AS since FROM waits w
+  LEFT JOIN (SELECT step_id, min(since) AS since FROM turns WHERE tenant_id = $1 AND NOT used GROUP BY step_id) t
+    ON t.step_id = w.step_id AND w.kind = 'retry'
+  WHERE w.tenant_id = $1 AND w.status = 'waiting' AND (coalesce(t.since, w.created_at), w.wait_id) > ($3, $4)
+  ORDER BY since, w.wait_id LIMIT $2) w
+JOIN runs r ON r.run_id = w.run_id ORDER BY w.since, w.wait_id;
 
 -- name: waiting
 -- The open waits of each of the runs $2, ordered by their due time; a run may have thousands of waits.

@@ -66,13 +66,13 @@ def _hook(arguments: list[str]) -> NoReturn:
         limit = threading.Timer(longest(given), _too_late)
         limit.daemon = True
         limit.start()
-        answer = decide(_setup(given), events.read(_event()))
+        answer = decide(*_setup(given), events.read(_event()))
     except BaseException as error:
         answer = HookAnswer(NO, f"There is no yes from Counterseal: {_why(error)}.")
     _end(answer)
 
 
-def _setup(given: Namespace) -> Setup:
+def _setup(given: Namespace) -> tuple[Setup, Server]:
     if not 0 <= given.wait <= 3600:
         raise ValueError("--wait is 0 to 3600 seconds")
     environment = dict(os.environ)
@@ -83,7 +83,7 @@ def _setup(given: Namespace) -> Setup:
     terms = Terms(acts_for=given.acts_for, wait=given.wait, timeout=given.timeout)
     server = Server((given.url or environment.get(URL, "")).rstrip("/"), token, given.certificates)
     ungoverned, harmless = frozenset(given.ungoverned), frozenset(given.harmless)
-    return Setup(given.host, server, folder, environment, terms, ungoverned, harmless, given.outputs)
+    return Setup(given.host, folder, environment, terms, ungoverned, harmless, given.outputs), server
 
 
 def _event() -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterseal_agents import contract
 from counterseal_agents.canonical import Json, as_json, canonical
-from counterseal_agents.contract import Call, Permit, Terms, Unreachable
+from counterseal_agents.contract import Call, Flow, Permit, Terms, Unreachable
 from counterseal_agents.errors import NotRun
 from counterseal_agents.hook import events, hosted
 from counterseal_agents.hook.connection import Server, drive
@@ -18,10 +18,9 @@ from counterseal_agents.hook.permits import Place, Unkept, place
 
 @dataclass(frozen=True)
 class Setup:
-    """The way a hook is set up: for which program, at which server, and what it leaves alone."""
+    """The way a hook is set up: for which program, and what it leaves alone."""
 
     host: str
-    server: Server
     folder: Path
     environment: Mapping[str, str]
     terms: Terms
@@ -30,15 +29,20 @@ class Setup:
     outputs: bool
 
 
-def decide(setup: Setup, event: Event) -> HookAnswer:
+def decide(setup: Setup, server: Server, event: Event) -> HookAnswer:
     """The answer to an event."""
+    return drive(server, decided(setup, event))
+
+
+def decided(setup: Setup, event: Event) -> Flow[HookAnswer]:
+    """The answer to an event, as a flow for any driver."""
     if event.tool in setup.ungoverned:
         return events.nothing()
     where = place(setup.folder, setup.host, event.session, event.use)
-    return _before(setup, event, where) if event.name == BEFORE else _after(setup, event, where)
+    return (yield from (_before if event.name == BEFORE else _after)(setup, event, where))
 
 
-def _before(setup: Setup, event: Event, where: Place) -> HookAnswer:
+def _before(setup: Setup, event: Event, where: Place) -> Flow[HookAnswer]:
     """The decision. A crash after the fetch leaves the action to its lease: nothing ran, and it is in doubt."""
     if tool := hosted.unseen(setup.host, setup.environment, setup.ungoverned):
         return events.no(
@@ -49,12 +53,12 @@ def _before(setup: Setup, event: Event, where: Place) -> HookAnswer:
     try:
         where.reserve()
         try:
-            permit = drive(setup.server, contract.obtain(Call(event.tool, event.arguments), terms))
+            permit = yield from contract.obtain(Call(event.tool, event.arguments), terms)
         except NotRun as refusal:
             where.forget()
             return events.no(setup.host, str(refusal))
         if permit.over:
-            _report(setup, permit, "not_run", None, "The lease had ended before the tool began.")
+            yield from _report(setup, permit, "not_run", None, "The lease had ended before the tool began.")
             return events.no(setup.host, f"{event.tool} was not run: its permit came too late. Try again later.")
         where.keep(permit)
     except Unkept as problem:
@@ -62,7 +66,7 @@ def _before(setup: Setup, event: Event, where: Place) -> HookAnswer:
     return events.yes(setup.host, permit.action)
 
 
-def _after(setup: Setup, event: Event, where: Place) -> HookAnswer:
+def _after(setup: Setup, event: Event, where: Place) -> Flow[HookAnswer]:
     """The report. A crash before it leaves the action to its lease: it ran, and it is in doubt."""
     permit = where.kept()
     if permit is None:
@@ -79,7 +83,7 @@ def _after(setup: Setup, event: Event, where: Place) -> HookAnswer:
     except NotRun:
         ran, outcome, detail = permit, "unknown", "It ran with an input that has no canonical form."
     try:
-        _report(setup, ran, outcome, output, detail)
+        yield from _report(setup, ran, outcome, output, detail)
     except Unreachable as problem:
         return events.trouble(
             f"{event.tool} has run, and what became of it could not be reported: {problem} (action {permit.action}). "
@@ -94,9 +98,8 @@ def _after(setup: Setup, event: Event, where: Place) -> HookAnswer:
     return events.nothing()
 
 
-def _report(setup: Setup, permit: Permit, outcome: str, output: Json, detail: str) -> None:
-    flow = contract.report(permit, outcome, setup.terms.timeout, setup.terms.pause, output, detail)
-    drive(setup.server, flow)
+def _report(setup: Setup, permit: Permit, outcome: str, output: Json, detail: str) -> Flow[None]:
+    return contract.report(permit, outcome, setup.terms.timeout, setup.terms.pause, output, detail)
 
 
 def _answer_sent(event: Event, outputs: bool) -> tuple[Json, str]:
