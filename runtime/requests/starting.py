@@ -35,7 +35,7 @@ from runtime.engine.replay.replay import unopened
 from runtime.requests.naming import reference_of, search_of, subject_of
 from runtime.store import documents, faces, read_models, runs, tenants
 from runtime.store.faces import NewRun
-from runtime.store.offload import offload, size_of, work_units
+from runtime.store.offload import offload, work_units
 
 # After this time without a start, the next start reads the database's time again.
 CLOCK_SECONDS_MAX = 60
@@ -207,8 +207,7 @@ async def _open(
         return view, transition, error, _new_run(workflow, request, (transition, open_for, digest, pinned))
 
     conn = None if isinstance(at, Database) else at
-    units = work_units(size_of(request.trigger), heavy=workflow.is_heavy)
-    view, transition, error, new_run = await offload(units, build, conn)
+    view, transition, error, new_run = await offload(work_units(request.trigger, heavy=workflow.is_heavy), build, conn)
     asked = time.monotonic()
     opened = await _written(at, transition, new_run, workflow, error)
     if opened is None:

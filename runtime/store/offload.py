@@ -18,7 +18,7 @@ from core.turns import NOBODY, Turns
 Answer = TypeVar("Answer")
 
 # Books and other work of more lines than these are done in a thread.
-LONG, BYTES_PER_LINE = 300, 64
+LONG = 300
 # The seconds between two signs of life on an open transaction: PostgreSQL ends one whose client is idle for longer.
 ALIVE_SECONDS = 1.0
 # The work of compiling any document: even a short one may name the same step many times.
@@ -29,17 +29,12 @@ THREADS = 2
 _TURNS: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictionary()
 
 
-def size_of(*values: object) -> int:
-    """The size of these values in bytes, as they are stored; more than any bound if they cannot be stored."""
+def work_units(*values: object, heavy: bool) -> int:
+    """The work on these values, as a number of lines of a book. ``heavy``: it is long whatever the values are."""
     try:
-        return len(encode(values))
+        return LONG + 1 if heavy else len(encode(values)) // 64
     except OverflowError:  # an integer that cannot be stored: the work itself reports it
-        return LONG * BYTES_PER_LINE * 2
-
-
-def work_units(size: int, *, heavy: bool) -> int:
-    """The work on values of this size, in lines of a book. ``heavy``: it is long whatever the values are."""
-    return LONG + 1 if heavy else size // BYTES_PER_LINE
+        return LONG + 1
 
 
 async def offload(lines: int, work: Callable[[], Answer], connection: Connection | None = None) -> Answer:

@@ -34,7 +34,7 @@ from runtime.engine.life.transition import Transition
 from runtime.engine.model.rows import Claim, Commit, StepRow
 from runtime.engine.model.run import RunView
 from runtime.engine.model.workflow import Workflow
-from runtime.store.offload import size_of
+from runtime.store.offload import work_units
 
 log = structlog.get_logger(__name__)
 
@@ -86,9 +86,9 @@ class Lease:
             self._call = None
 
 
-# The number of cached runs, and their size as stored: a worker most often goes on with a run that it has just left. In
-# memory a run may take ten times its size.
-RECENT_MAX, RECENT_BYTES_MAX = 256, 16 << 20
+# The number of cached runs, and of lines of their values: a worker most often goes on with a run that it has just left.
+# The values have 16 MiB as stored. In memory they may take ten times as much.
+RECENT_MAX, RECENT_LINES_MAX = 256, 256 * 1024
 
 
 class CachedRun(Struct, frozen=True):
@@ -98,7 +98,7 @@ class CachedRun(Struct, frozen=True):
     ``drifted`` if others have appended in between: then only moves that commute with their appends are decided on
     ``view``, and all others on the book. ``seen`` is the highest version that is known to exist. ``behind`` says that
     the book was read during an append of this process, so that ``exact`` has events that ``view`` lacks: then nothing
-    is decided on ``view``. ``size`` is that of the values in ``view``, in bytes as stored.
+    is decided on ``view``. ``lines`` is the size of the values in ``view``, in lines of a book.
     """
 
     exact: RunView
@@ -110,19 +110,13 @@ class CachedRun(Struct, frozen=True):
     clock: DatabaseClock
     drifted: bool = False
     behind: bool = False
-    size: int = 0
+    lines: int = 0
 
 
-class Recent:
+class Recent(OrderedDict[UUID, CachedRun]):
     """A cache of the runs that a worker read last. Reading one again folds only what was appended since."""
 
-    def __init__(self) -> None:
-        self._runs: OrderedDict[UUID, CachedRun] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, run_id: UUID) -> CachedRun | None:
-        """The cached state of a run."""
-        return self._runs.get(run_id)
+    lines = 0
 
     def put(self, met: CachedRun) -> CachedRun:
         """Cache the newest state of a run, and return it. A state that was read before the last append is ignored.
@@ -130,25 +124,21 @@ class Recent:
         A run that is over is not cached.
         """
         run_id, run = met.view.run_id, met.view.run
-        known = self._take(run_id)
+        known = self.pop(run_id, None)
         if known is not None:
+            self.lines -= known.lines
             if known.seen > met.seen or (known.seen == met.seen and met.drifted):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
                 met = replace(met, exact=known.exact, behind=True)
         if not met.view.run.finished:
             if met is not known:
-                met = replace(met, size=size_of(run.trigger, run.state.channels, run.state.outputs))
-            self._runs[run_id] = met
-            self._bytes += met.size
-            while len(self._runs) > RECENT_MAX or (self._bytes > RECENT_BYTES_MAX and len(self._runs) > 1):
-                self._take(next(iter(self._runs)))
+                met = replace(met, lines=work_units(run.trigger, run.state.channels, run.state.outputs, heavy=False))
+            self[run_id] = met
+            self.lines += met.lines
+            while len(self) > RECENT_MAX or (self.lines > RECENT_LINES_MAX and len(self) > 1):
+                self.lines -= self.popitem(last=False)[1].lines
         return met
-
-    def _take(self, run_id: UUID) -> CachedRun | None:
-        taken = self._runs.pop(run_id, None)
-        self._bytes -= taken.size if taken is not None else 0
-        return taken
 
 
 async def meet(

@@ -33,7 +33,7 @@ from runtime.engine.model.run import RunView
 from runtime.engine.model.states import StepState
 from runtime.store import approvals, claims
 from runtime.store.commits import Applied, apply, landed
-from runtime.store.offload import offload, work_units
+from runtime.store.offload import LONG, offload
 from runtime.store.views import load
 from runtime.work.committer import WorkerDeps
 from runtime.work.lease import CachedRun, Lease, LostLease, Move, Moved, Sent, meet
@@ -304,7 +304,7 @@ class Pump:
 
 def _weight(met: CachedRun) -> int:
     """The weight of deciding a run's next moves, in lines. Heavy work is done in a thread, so the loop goes on."""
-    return work_units(met.size, heavy=met.workflow.is_heavy or met.policy.is_heavy)
+    return LONG + 1 if met.workflow.is_heavy or met.policy.is_heavy else met.lines
 
 
 def _is_due(met: CachedRun) -> bool:

@@ -152,7 +152,7 @@ async def test_what_a_worker_remembers_of_a_run_is_what_its_book_says(runtime: A
 async def test_a_worker_remembers_runs_up_to_a_size_and_goes_on_with_all(
     runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "RECENT_BYTES_MAX", 100_000)
+    monkeypatch.setattr(lease, "RECENT_LINES_MAX", 1_600)
     await runtime.tenant()
     await runtime.policy()
     await runtime.publish(LONG)
