@@ -39,7 +39,7 @@ _REMEDIES: dict[str, str] = {
     ApprovalStatus.EXPIRED: "Nobody answered in time, and nothing was changed by it. Try again to ask anew.",
     WaitState.TIMED_OUT: "What was waited for did not come in time. Try again to wait anew.",
     "authorization": "The target refused us. Repair the rights there, then try again.",
-    "transport": "The target could not be reached. Try again when it can be.",
+    "transport": "The target refused the call, or could not be reached. Look there, then try again.",
     "timeout": "The target did not answer in time. Try again when it does.",
     "expression": "An expression of the workflow failed. Publish a repaired version, and start anew.",
     "definition": "The workflow does not fit what it calls. Publish a repaired version, and start anew.",

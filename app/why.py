@@ -23,6 +23,7 @@ from runtime.store.read_models import FIRST_ID, FIRST_TIME, Row
 
 # More waits than these are only counted.
 WAITS_MAX = 5
+_DOUBT = "A call is in doubt: it was sent, and nobody knows if it was done. Nothing is sent again before people say it."
 
 
 class Why(Struct, frozen=True):
@@ -69,8 +70,7 @@ def _whom(wait: Row, cards: Mapping[UUID, CardView]) -> str:
     """The people or the thing that a wait is for."""
     context = wait["context"] or {}
     if asked := _approval(wait):
-        card = cards[asked]
-        return f"{_people(card)}{': what happened?' if card.kind == ApprovalKind.IN_DOUBT else ''}"
+        return _asked(cards[asked])
     match WaitKind(wait["kind"]):
         case WaitKind.AGENT | WaitKind.PERMIT:
             return f"the agent {wait['requested_by']}: {'its report' if context.get(PERMIT) == REPORT else 'it'}"
@@ -117,6 +117,8 @@ def of(
         return Why(run_id, happened, failure.message, (), f"{failure.remedy}{done}", tuple(commands))
     stopped = [f"{one.what} {one.name}".strip() for one in held]
     because = "; ".join(f"{what} is paused: {one.reason}" for what, one in zip(stopped, held, strict=True))
+    if any(card.kind == ApprovalKind.IN_DOUBT for card in cards.values()):
+        because = "; ".join(part for part in (because, _DOUBT) if part)
     commands[:0] = [f"counterseal resume {what}" for what in stopped]
     said = [_wait(wait, cards) for wait in waits[:WAITS_MAX] if wait["kind"] != WaitKind.PAUSE or not held]
     if len(waits) > WAITS_MAX:
@@ -140,9 +142,13 @@ def _wait(wait: Row, cards: Mapping[UUID, CardView]) -> str:
     since = f", since {minute(wait['created_at'])}"
     until = f", until {minute(wait['due_at'])}" if wait["due_at"] and wait["kind"] != WaitKind.TIMER else ""
     if wait["kind"] == WaitKind.APPROVAL:
-        card = cards[UUID(wait["context"]["approval"])]
-        return f"{_people(card)} ({wait['step_key']}){since}{until}"
+        return f"{_asked(cards[UUID(wait['context']['approval'])])} ({wait['step_key']}){since}{until}"
     return f"{short(wait)}{since}{until}"
+
+
+def _asked(card: CardView) -> str:
+    """The people who may still answer a question, and what it is about if it is no approval."""
+    return f"{_people(card)}{': what happened?' if card.kind == ApprovalKind.IN_DOUBT else ''}"
 
 
 def _people(card: CardView) -> str:

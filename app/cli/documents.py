@@ -180,8 +180,8 @@ async def directory_show(
         print_json({**structs.asdict(found), "members": members})
         return
     until = f" until {found.until.isoformat()}" if found.until else ""
-    words = f"directory {found.name} version {found.version} ({found.digest}), since {found.since.isoformat()}{until}"
-    typer.echo(printable(f"{words}, by {found.by}"))
+    typer.echo(printable(f"directory {found.name} version {found.version}, by {found.by}"))
+    typer.echo(f"since {found.since.isoformat()}{until}\n{found.digest}")
     if found.members is None:
         typer.echo("An older release published it, and kept only its digest.", err=True)
         return

@@ -187,8 +187,8 @@ _CUT: tuple[Mapping[str, int], ...] = (
 )
 # The most characters that a table shows of a cell. Ids are shortened, because every command takes the beginning of one.
 _SHORT = {"run_id": 18, "approval_id": 18, "digest": 12, "at": 19}
-# The columns that are left out first if there is no room for all.
-_LEAST_READ = frozenset({"digest", "policy_digests"})
+# The columns that are left out if there is no room for all: those of the first group first.
+_LEAST_READ = (frozenset({"digest", "policy_digests"}), frozenset({"published_by", "published_at"}))
 # The characters between two columns.
 _GAP = 2
 
@@ -203,8 +203,10 @@ def _table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     found = {name: [_short(name, line[at]) for line in cells] for at, name in enumerate(columns)}
     shown = {name: texts for name, texts in found.items() if {*texts} - {"-", ""}} or found
     widths = _fitted({name: max(map(len, (name, *texts))) for name, texts in shown.items()}, console.width)
-    if widths is None:
-        shown = {name: texts for name, texts in shown.items() if name not in _LEAST_READ}
+    for group in _LEAST_READ:
+        if widths is not None:
+            break
+        shown = {name: texts for name, texts in shown.items() if name not in group}
         widths = _fitted({name: max(map(len, (name, *texts))) for name, texts in shown.items()}, console.width)
     if widths is None:
         wide = max(map(len, columns))

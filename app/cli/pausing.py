@@ -47,6 +47,8 @@ async def pause(
                 if not one.over
             ]
             print_rows(rows, ("what", "name", "by", "at", "reason"), as_json=as_json, empty="Nothing is paused.")
+            if rows and not as_json:
+                typer.echo("counterseal: end a pause with `counterseal resume WHAT NAME`.", err=True)
             return
         if what is not Stopped.TENANT and not name:
             raise InputError(f"names no {what}.", where="NAME", remedy=f"counterseal pause {what} NAME --reason WHY")

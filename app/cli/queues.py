@@ -67,6 +67,11 @@ async def dead(
         rows = await outbox.dead(connection, tenant or None, kind, limit)
     columns = ("message", "tenant", "kind", "run_id", "attempts", "created_at", "last_error")
     print_rows(rows, columns, as_json=as_json, empty="No message has failed.")
+    if rows and not as_json:
+        words = (
+            "counterseal: mend the cause, then `counterseal queue again`; `queue give-up MESSAGE` if nobody needs it."
+        )
+        typer.echo(words, err=True)
 
 
 @queue.command("again")

@@ -14,6 +14,8 @@ from core.errors import NotFoundError
 schedule = Commands(name="schedule", help="Schedules: list them, show the moments of one.")
 
 MOMENTS_DEFAULT = 20
+# The reason of a missed moment, in words.
+_REASONS = {"down": "no keeper ran at its time", "newer": "a newer moment came before a keeper looked"}
 
 
 @schedule.command("list")
@@ -44,5 +46,12 @@ async def schedule_show(
             raise NotFoundError(f"The workflow {workflow!r} has no schedule.", remedy=remedy)
         found = await faces.ask(tenant, schedules.moments, workflow, most)
     rows = [{**one, "run_id": one["run_id"] and str(one["run_id"])} for one in found]
+    if not as_json:
+        rows = [{**one, "reason": _REASONS.get(one["reason"] or "", one["reason"])} for one in rows]
     empty = "No moment has come yet."
     print_rows(rows, ("moment", "outcome", "run_id", "reason"), as_json=as_json, empty=empty)
+    if not as_json and any(one["outcome"] == "missed" for one in found):
+        words = (
+            f"counterseal: nobody makes up for a missed moment: if it is needed, `counterseal run start {workflow}`."
+        )
+        typer.echo(words, err=True)

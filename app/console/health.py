@@ -71,7 +71,7 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
     async with faces.database.transaction(tenant) as connection:
         asked = await console.open_questions(connection, tenant, QUESTIONS_MAX)
         dead = await console.dead_letters(connection, tenant, DEAD_SHOWN + 1)
-    waiting = await longest(faces, tenant, WAITING_SHOWN + 1)
+    waits = await longest(faces, tenant, WAITING_SHOWN + 1)
     doubts = [one for one in asked if one.stored.approval.kind is ApprovalKind.IN_DOUBT]
     alarms = [check for check in (*checks, *outside) if check.state in (State.BROKEN, State.WARNING)]
     given: dict[str, Any] = {"problem": "", "typed": {"what": "tenant", "name": "", "reason": ""}}
@@ -83,8 +83,8 @@ async def _drawn(faces: Faces, shown: Page, *, ask: bool = False, status: int = 
         "own": own,
         "queue": queue,
         "gauges": _gauges(queue, asked, doubts, shown.now),
-        "waits": waiting[:WAITING_SHOWN],
-        "waits_more": len(waiting) > WAITING_SHOWN,
+        "longest": waits[:WAITING_SHOWN],
+        "longest_more": len(waits) > WAITING_SHOWN,
         "dead": dead[:DEAD_SHOWN],
         "dead_more": len(dead) > DEAD_SHOWN,
         "kinds": [str(kind) for kind in Stopped if kind is not Stopped.SUSPENDED],

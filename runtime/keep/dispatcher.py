@@ -211,11 +211,11 @@ class Dispatcher(Struct):
                     longest = min(2.0 ** min(message.attempts, ATTEMPTS_MAX), DELAY_MAX_SECONDS)
                     delay = timedelta(seconds=max(result.seconds or 0.0, longest))
                     if message.attempts == 1:
-                        log.warning("delivery failed; retrying", kind=message.kind, reason=clean(result.message))
+                        log.warning("delivery failed; retrying", **_facts(message, result.message))
                     await outbox.end_message(connection, message, CommandState.PENDING, clean(result.message), delay)
                 case _:
                     reason = clean(result.message)
-                    log.error("a message could not be delivered", kind=message.kind, reason=reason)
+                    log.error("a message could not be delivered", **_facts(message, reason))
                     await outbox.end_message(connection, message, CommandState.FAILED, reason, timedelta(0))
                     await self._alarm(connection, message, reason)
 
@@ -227,6 +227,13 @@ class Dispatcher(Struct):
         if ALARM in self.handlers and message.kind not in (ALARM, ALARMED) and message.run_id is not None:
             payload: JsonObject = {"run": str(message.run_id), "topic": f"message:{message.kind}", "reason": reason}
             await outbox.order(connection, message.tenant_id, message.run_id, ALARM, payload)
+
+
+def _facts(message: Message, reason: str) -> dict[str, str]:
+    """The members of a log line about a message, by which an operator finds it and its run."""
+    of_run = {} if message.run_id is None else {"run": str(message.run_id)}
+    facts = {"tenant": message.tenant_id, "message": str(message.command_id), "kind": message.kind}
+    return {**facts, **of_run, "reason": clean(reason)}
 
 
 def _watched(message: Message, result: Result, began: float) -> None:

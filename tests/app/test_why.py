@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +195,16 @@ def test_every_list_can_be_read_on_a_terminal(
     clean_environment.setenv("TERM", "xterm")
     clean_environment.setattr("sys.stdout.isatty", lambda: True)
     groups = getattr(typer.main.get_command(root), "commands", {}).items()
-    lists = [(name, "list") for name, group in groups if "list" in getattr(group, "commands", ())]
-    assert len(lists) > 9
-    lists += [("waiting",), ("queue", "status"), ("queue", "dead"), ("audit", "tenant"), ("run", "show", runs[1])]
+    every = [(name, group) for name, group in groups] + [
+        (f"{name} {inner}", one) for name, group in groups for inner, one in getattr(group, "commands", {}).items()
+    ]
+    lists = [tuple(name.split()) for name, one in every if (one.help or "").startswith("List ")]
+    assert len(lists) > 11
+    month = (datetime.now(UTC) + timedelta(days=30)).isoformat()
+    command("deny", "probe.danger.apply", "--until", month, "--reason", "An emergency, and a long one.")
+    command("pause", "workflow", "form", "--reason", "Month-end close, as every month, until the books are done.")
+    lists += [("queue", "status"), ("audit", "tenant"), ("run", "show", runs[1]), ("run", "waits", runs[2])]
+    lists += [("pause",), ("deny",), ("directory", "show"), ("evidence", "find")]
     for what in lists:
         arguments = (*what, runs[1]) if what[0] == "grant" else what
         lines = BOLD.sub("", command(*arguments)).splitlines()
