@@ -210,7 +210,8 @@ async def test_a_target_is_left_alone_for_an_hour_at_most(runtime: Any, asked: f
             await turns.note_busy(connection, "acme", f"http h{n}.example:443", 60)
         (moment,) = await connection.fetchrow("SELECT clock_timestamp()")
         found = await turns.busy(connection, "acme")
-    assert held - 60 < (until - moment).total_seconds() <= held + 1
+    # It is held until a whole second: so at most one second longer than asked, with what is cut off of 0.4.
+    assert held - 60 < (until - moment).total_seconds() < held + 2
     assert len(found) <= 200
 
 
