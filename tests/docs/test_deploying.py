@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,9 @@ def test_the_stack_refers_to_what_it_has_and_permits_little() -> None:
     assert (database["StorageEncrypted"], database["PubliclyAccessible"]) == (True, False)
     assert resources["DatabaseParameters"]["Properties"]["Parameters"] == {"rds.force_ssl": "1"}
     assert "deadLetterTargetArn" in resources["Steps"]["Properties"]["RedrivePolicy"]
+
+
+def test_the_linter_of_cloudformation_finds_nothing_in_the_stack() -> None:
+    linter = Path(sys.executable).with_name("cfn-lint")
+    done = subprocess.run([linter, STACK], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
