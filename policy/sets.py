@@ -24,6 +24,8 @@ class BrokenPolicy(Struct, frozen=True):
 
 # The number of rules above which they are evaluated in another thread.
 RULES_LIGHT = 200
+# The pairs of workflow and operation whose rules a set remembers, and the rules of all pairs together: some 15 MiB.
+PAIRS_MAX, PAIRED_RULES_MAX = 1024, 100_000
 
 Member: TypeAlias = "Policy | BrokenPolicy"
 
@@ -64,7 +66,8 @@ class PolicySet:
             sorted((one for one in self.members if isinstance(one, Policy)), key=lambda one: (one.name, one.version))
         )
         self.broken = tuple(one for one in self.members if isinstance(one, BrokenPolicy))
-        self.applying = lru_cache(1024)(self._applying)
+        rules = sum(len(policy.rules) for policy in self.policies)
+        self.applying = lru_cache(min(PAIRS_MAX, max(1, PAIRED_RULES_MAX // (rules + 1))))(self._applying)
         """The policies and rules for an operation in a workflow; computed on first use."""
 
     @classmethod

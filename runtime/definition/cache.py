@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Generic, TypeVar
 
+from core.budgets import KIB
 from core.identity import Directory
 from policy.load import Policy
 from policy.sets import BrokenPolicy, PolicySet
@@ -14,13 +15,12 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 CACHED_MAX: Final = 512
-MIB: Final = 1024
 
 
 class Cache(Generic[Key, Value]):
     """The most recently used values. They are immutable, so nothing ever has to be invalidated.
 
-    ``most`` is the largest sum of their sizes, in KiB of memory. The newest value always stays.
+    ``most`` is the largest sum of their sizes, in bytes of memory. The newest value always stays.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,7 +36,7 @@ class Cache(Generic[Key, Value]):
         return found[0]
 
     def put(self, key: Key, value: Value, size: int) -> Value:
-        """Cache a value of this size in KiB, and return it."""
+        """Cache a value of this size in bytes, and return it."""
         self._sum += size - self._values.pop(key, (value, 0))[1]
         self._values[key] = (value, size)
         while len(self._values) > CACHED_MAX or (self._sum > self._most and len(self._values) > 1):
@@ -46,21 +46,21 @@ class Cache(Generic[Key, Value]):
 
 
 def size_of_workflow(workflow: Workflow) -> int:
-    """Estimate the KiB that a compiled workflow takes: of each node its edges are known, so large ones take more."""
+    """Estimate the memory of a compiled workflow. Each node knows what comes before it, so large ones take more."""
     nodes = len(workflow.graph.leaves)
-    return len(workflow.text) // MIB + 16 * nodes + nodes * nodes // 32
+    return len(workflow.text) + 16 * KIB * nodes + 32 * nodes * nodes
 
 
 def size_of_policy(policy: Policy | BrokenPolicy) -> int:
-    """Estimate the KiB that a compiled policy takes."""
-    return 1 if isinstance(policy, BrokenPolicy) else len(policy.text) // MIB + 5 * len(policy.rules)
+    """Estimate the memory of a compiled policy."""
+    return KIB if isinstance(policy, BrokenPolicy) else len(policy.text) + 5 * KIB * len(policy.rules)
 
 
 def size_of_policies(policies: PolicySet) -> int:
-    """Estimate the KiB that a set of policies takes."""
-    return 1 + sum(size_of_policy(policy) for policy in policies.policies)
+    """Estimate the memory of a set of policies."""
+    return KIB + sum(size_of_policy(policy) for policy in policies.policies)
 
 
 def size_of_directory(directory: Directory) -> int:
-    """Estimate the KiB that a directory takes."""
-    return 1 + len(directory.entries) + len(directory.claimed) // 8
+    """Estimate the memory of a directory."""
+    return KIB * (1 + len(directory.entries)) + 128 * len(directory.claimed)

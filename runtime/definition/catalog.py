@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from connectors.catalog import Catalog
 from connectors.operation import Operation
+from core.budgets import KIB, MIB
 from core.canonical import sha256_hex
 from core.db import Connection, DatabaseClock, within
 from core.documents import load_document
@@ -21,7 +22,7 @@ from core.identity import NOBODY, Directory
 from policy.facts import OperationFacts
 from policy.load import Policy, check_names, load_policy, scope_of
 from policy.sets import NO_POLICIES, BrokenPolicy, PolicySet
-from runtime.definition.cache import MIB, Cache, size_of_directory, size_of_policies, size_of_policy, size_of_workflow
+from runtime.definition.cache import Cache, size_of_directory, size_of_policies, size_of_policy, size_of_workflow
 from runtime.definition.edges import Generics
 from runtime.definition.masking import evident
 from runtime.definition.workflow import extended, load_workflow, thaw_operations
@@ -101,12 +102,12 @@ class Definitions:
             raise InputError(f"The declaration of {stored.name} version {stored.version} is not the published one.")
         file, source = f"{stored.name}@{stored.version}", orjson.loads(stored.source)
         (made,) = thaw_operations({stored.name: source}, file).operations.values()
-        return self._declared.put(stored.digest, made, 1 + len(stored.source) // 100)
+        return self._declared.put(stored.digest, made, 10 * len(stored.source))
 
     def facts(self, catalog: Catalog) -> dict[str, OperationFacts]:
         """The facts that policies may use of these operations."""
         known = self._facts_of.known(catalog.digests)
-        return known or self._facts_of.put(catalog.digests, operation_facts(catalog), len(catalog.operations))
+        return known or self._facts_of.put(catalog.digests, operation_facts(catalog), KIB * len(catalog.operations))
 
     def compile_policy(self, text: str, file: str, catalog: Catalog | None = None) -> Policy:
         """Compile a policy against these declarations, or the packaged ones; ``DefinitionError`` lists its problems."""
@@ -220,7 +221,7 @@ class Definitions:
     async def directory(self, connection: Connection, tenant: str, digest: str | None) -> Directory:
         """The tenant's people by the directory with this digest, or by a newer one that has replaced it."""
         if digest is None:
-            return self._directories.put(tenant, NOBODY, 1)
+            return self._directories.put(tenant, NOBODY, KIB)
         known = self._directories.known(tenant)
         if known is not None and known.digest == digest:
             return known

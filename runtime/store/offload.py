@@ -60,12 +60,12 @@ async def _in_thread(work: Callable[[], Answer]) -> Answer:
     loop, tenant = asyncio.get_running_loop(), structlog.contextvars.get_contextvars().get("tenant", NOBODY)
     turns = _TURNS.setdefault(loop, Turns(THREADS, of_one=1))
     await turns.take(tenant)
-    done = loop.run_in_executor(None, copy_context().run, _tidily, work)
+    done = loop.run_in_executor(None, copy_context().run, _freeing, work)
     done.add_done_callback(lambda _: turns.give(tenant))  # the thread ends with its work, even without a waiter
     return await asyncio.shield(done)
 
 
-def _tidily(work: Callable[[], Answer]) -> Answer:
+def _freeing(work: Callable[[], Answer]) -> Answer:
     """Do work on large values, then give their memory back."""
     try:
         return work()

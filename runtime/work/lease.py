@@ -131,9 +131,9 @@ class Recent(OrderedDict[UUID, CachedRun]):
                 met = known
             elif met.drifted and known.exact.version > met.exact.version:
                 met = replace(met, exact=known.exact, behind=True)
+        if met is not known:  # of a run that is over, too: a late outcome may be heavy work
+            met = replace(met, lines=work_units(run.trigger, run.state.channels, run.state.outputs, heavy=False))
         if not met.view.run.finished:
-            if met is not known:
-                met = replace(met, lines=work_units(run.trigger, run.state.channels, run.state.outputs, heavy=False))
             self[run_id] = met
             self.lines += met.lines
             while len(self) > RECENT_MAX or (self.lines > RECENT_LINES_MAX and len(self) > 1):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import DefinitionError
+from policy import sets
 from policy.evaluate import Decision, build_facts, evaluate
 from policy.explain import explain
 from policy.facts import FactContext, OperationFacts
@@ -502,3 +503,14 @@ def test_a_set_traces_values_if_a_rule_of_one_policy_reads_where_they_come_from(
         assert found.traces is traces
         assert found.applying("w", effect).traces is traces
     assert PolicySet().traces is False
+
+
+def test_a_set_remembers_the_more_pairs_the_fewer_its_rules_are(named: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large policy in many workflows would else fill a process's memory."""
+    monkeypatch.setattr(sets, "PAIRED_RULES_MAX", 12)
+    for rules, remembered in ((3, 3), (5, 2), (50, 1)):
+        found = PolicySet.of(named("p", *((f"r{number}", "allow", "") for number in range(rules))))
+        pairs = [found.applying(f"w{number}", UPDATE) for number in range(remembered)]
+        assert all(found.applying(f"w{number}", UPDATE) is pair for number, pair in enumerate(pairs))
+        found.applying("one more", UPDATE)
+        assert found.applying("w0", UPDATE) is not pairs[0]

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from runtime.engine.book import draft
 from runtime.engine.book.recorded import Diverged
 from runtime.queue.postgres import PostgresQueue
-from runtime.store import views
+from runtime.store import offload, views
 from runtime.store.journal import appends
 from runtime.store.views import load
 from runtime.work import lease
@@ -164,11 +164,18 @@ async def test_a_worker_remembers_runs_up_to_a_size_and_goes_on_with_all(
         runs.append((await runtime.start("long", given, ref=str(number))).run_id)
         await worker.work_off()
     assert [tools.recent.get(run_id) is not None for run_id in runs] == [False, False, True, True]
+    parked = tools.recent.get(runs[3])
+    assert parked is not None
     for number in range(4):
         await runtime.signal(f"go:r{number}", {})
     await worker.work_off()
     assert {await runtime.status(run_id) for run_id in runs} == {"succeeded"}
     assert all(tools.recent.get(run_id) is None for run_id in runs)
+    # A late outcome is recorded on a run that is over: what is heavy about it is still known, and done in a thread.
+    async with runtime.database.connection() as connection:
+        over = await load(connection, runs[3], runtime.definitions.graphs)
+    late = tools.recent.put(replace(parked, exact=over, view=over, seen=over.version, lines=0))
+    assert (late.lines > offload.LONG, tools.recent.get(runs[3])) == (True, None)
 
 
 @pytest.mark.tampers
