@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from app.outcomes import failure_of, minute, short, title_of
 from approvals.model import ApprovalKind, CardView
 from evidence.receipts import ReceiptStatus
 from runtime.engine.book.instructions import PERMIT, REPORT
+from runtime.engine.book.recorded import Diverged
 from runtime.engine.life.pausing import Pause
 from runtime.engine.model.errors import BUSY, RATE
 from runtime.engine.model.states import RunState, WaitKind
@@ -23,6 +25,7 @@ from runtime.store.read_models import FIRST_ID, FIRST_TIME, Row
 
 # More waits than these are only counted.
 WAITS_MAX = 5
+_ALTERED = "nobody: somebody has changed what is stored of its question; compare it with a backup"
 _DOUBT = "A call is in doubt: it was sent, and nobody knows if it was done. Nothing is sent again before people say it."
 
 
@@ -50,8 +53,11 @@ async def longest(
     """
     async with faces.database.transaction(tenant) as connection:
         waits = await read_models.waiting_longest(connection, tenant, limit, after_at, after_id)
-        asked = [await approvals.read(connection, one) for wait in waits if (one := _approval(wait))]
-        cards = {one.approval.id: await drawn(connection, faces.definitions, one) for one in asked}
+        cards = dict[UUID, CardView]()
+        for asked in filter(None, map(_approval, waits)):
+            # One question whose record was altered must not hide what the others wait for.
+            with suppress(Diverged):
+                cards[asked] = await drawn(connection, faces.definitions, await approvals.read(connection, asked))
     names = ("wait_id", "since", "run_id", "reference", "workflow", "step_key", "kind")
     found: list[Row] = []
     for wait in waits:
@@ -70,7 +76,7 @@ def _whom(wait: Row, cards: Mapping[UUID, CardView]) -> str:
     """The people or the thing that a wait is for."""
     context = wait["context"] or {}
     if asked := _approval(wait):
-        return _asked(cards[asked])
+        return _asked(cards[asked]) if asked in cards else _ALTERED
     match WaitKind(wait["kind"]):
         case WaitKind.AGENT | WaitKind.PERMIT:
             return f"the agent {wait['requested_by']}: {'its report' if context.get(PERMIT) == REPORT else 'it'}"

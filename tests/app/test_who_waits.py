@@ -11,6 +11,7 @@ from app.access import Role
 from app.console.health import WAITING_SHOWN
 from app.http.dependencies import LIMIT_MAX
 from tests.support.browsing import Browser
+from tests.support.trouble import Forger
 
 pytestmark = pytest.mark.req("X-5")
 
@@ -60,6 +61,16 @@ async def test_every_door_names_the_longest_wait_first_and_in_the_same_words(
     assert second["waits_for"] in page
     read = [one["data"] for one in await installation.tenant_events("evidence.read")]
     assert [one["door"] for one in read if one["what"] == "waiting"] == ["http", "cli", "console"]
+
+
+async def test_an_altered_question_does_not_hide_what_else_waits(installation: Any, database_url: str) -> None:
+    first, _, _ = await installation.asked("INC1")
+    second, _, _ = await installation.asked("INC2")
+    await Forger(database_url).lost_values_of(first)
+    rows = (await (await installation.client(Role.OPERATOR)).get("/v1/waiting")).json()["items"]
+    assert [row["run_id"] for row in rows] == [str(first), str(second)]
+    assert "somebody has changed what is stored" in rows[0]["waits_for"]
+    assert rows[1]["waits_for"] == "1 of leads (Ann, Bob)"
 
 
 async def test_no_tenant_sees_who_waits_at_another(installation: Any) -> None:
